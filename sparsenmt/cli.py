@@ -196,6 +196,8 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         result = cli.main(args=list(arguments), prog_name="sparsenmt", standalone_mode=False, obj=shlex.join(arguments))
     except UserError as error:
+        if error.repeated:
+            return 2
         _tell(f"error: {error}")
         if error.resumable:
             _tell(_resume_line(arguments))

@@ -18,6 +18,7 @@ class UserError(Exception):
         hint: what to do, in imperative sentences.
         missing: a path that was looked for; the message shows a relative one in full.
         resumable: True if the same command resumes the work.
+        repeated: True if another process of the run shows the message.
     """
 
     def __init__(
@@ -28,12 +29,14 @@ class UserError(Exception):
         hint: str | None = None,
         missing: str | os.PathLike[str] | None = None,
         resumable: bool = False,
+        repeated: bool = False,
     ) -> None:
         self.message = message
         self.looked_for = None if missing is None else _in_full(os.fspath(missing))
         self.where = where
         self.hint = hint
         self.resumable = resumable
+        self.repeated = repeated
         super().__init__(str(self))
 
     def __str__(self) -> str:

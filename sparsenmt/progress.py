@@ -35,6 +35,7 @@ class _Settings:
 
     quiet: bool = False
     log: LogFile | None = None
+    muted: bool = False
 
 
 _settings = _Settings()
@@ -63,6 +64,11 @@ def send_messages(*, quiet: bool, log: LogFile | None) -> None:
     _settings.quiet, _settings.log = quiet, log
 
 
+def mute_messages() -> None:
+    """Drop all notes and warnings of this process: the main process of the run shows them."""
+    _settings.muted = True
+
+
 def is_terminal(stream: TextIO) -> bool:
     """Return True for a terminal on which a line can be drawn again, and in colours."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
@@ -74,6 +80,8 @@ def notify(message: str, *, needed: bool = False) -> None:
     Args:
         needed: False: a quiet command leaves it out, unless it begins with ``warning:``.
     """
+    if _settings.muted:
+        return
     if needed or not _settings.quiet or message.startswith("warning:"):
         with tqdm.external_write_mode(file=sys.stderr):
             print(printable_lines(message), file=sys.stderr, flush=True)

@@ -61,7 +61,9 @@ continues. A result that cannot be printed on standard output is an error.
 
 **Several processes** (torchrun) wait for each other when they start, up to 30 minutes; the environment variable
 `SPARSENMT_JOIN_SECONDS` changes that. If one of them ends, the others end with a message, and training continues from
-the newest checkpoint when all are started again.
+the newest checkpoint when all are started again, with as many processes or with another number. If one hangs, the
+others end after 6 hours (`SPARSENMT_WAIT_SECONDS`). A mistake that all of them find is shown by one
+([scale](scale.md)).
 """
 
 

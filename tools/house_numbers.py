@@ -62,6 +62,8 @@ REASONS = {
     "sparsenmt.recipe.checks": "what keys of a recipe mean together; `load` reads them one by one",
     "sparsenmt.sparsity.fixed_maps": "the attention maps of the paper, beside the heads that use them",
     "sparsenmt.sparsity.simplex.native": "the compiled kernels of the functions",
+    "sparsenmt.data.prepare.encoder_pool": "processes and what they are sent: no stage or file in it, tested alone",
+    "sparsenmt.training.gradient_buckets": "when and how gradients are summed: knows no loss, tested alone",
     "sparsenmt.training.allocator": "how the C library gives memory back: knows no training",
     "sparsenmt.workflows.benchmark.workloads": "what is timed: measures nothing",
     "sparsenmt.workflows.sweep_table": "the layout of a sweep's table: trains and measures nothing",
@@ -83,6 +85,7 @@ LINES = {
     "training of a part of a model: frozen parts, low-rank adapters": 450,
     "a part of a model: what a run trains and keeps, gates that stay open; options of imports without effect": 100,
     "production students at speed: an encoder in one call, a greedy search in one call": 650,
+    "several processes: buckets of gradients, resume with another number, shared decode, score and prepare": 900,
 }
 """The most lines of the package: what was planned for each part. New abilities get a line of their own here."""
 

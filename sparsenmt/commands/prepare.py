@@ -13,8 +13,14 @@ from sparsenmt.commands.output import show
 @click.command("prepare")
 @click.argument("recipe_file", metavar="RECIPE", type=PATH)
 @click.argument("overrides", nargs=-1)
+@click.option(
+    "--processes",
+    type=click.IntRange(1),
+    help="Processes that encode sentence pairs, of one thread each; the result is the same.  "
+    "[default: one, with the tokenizer's own threads]",
+)
 @dump_config_option
-def command(recipe_file: Path, overrides: tuple[str, ...], dump_config: bool) -> None:
+def command(recipe_file: Path, overrides: tuple[str, ...], processes: int | None, dump_config: bool) -> None:
     """Turn the text of RECIPE into binary training data.
 
     Trains the tokenizers, encodes and filters the corpora, and writes data.directory. Does nothing if the data are up
@@ -29,6 +35,8 @@ def command(recipe_file: Path, overrides: tuple[str, ...], dump_config: bool) ->
         click.echo(dump(recipe), nl=False)
         return
 
-    from sparsenmt.workflows.prepare import prepare
+    from sparsenmt.workflows.prepare import prepare_together
 
-    show(prepare(recipe).describe())
+    report = prepare_together(recipe, processes)
+    if report is not None:
+        show(report.describe())

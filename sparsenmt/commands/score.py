@@ -26,6 +26,7 @@ from sparsenmt.commands.options import (
 from sparsenmt.commands.output import show, show_json
 from sparsenmt.errors import UserError, printable
 from sparsenmt.progress import notify
+from sparsenmt.runtime import is_main_process
 
 if TYPE_CHECKING:
     from sparsenmt.evaluation.scorer import ScoringOptions
@@ -139,9 +140,12 @@ def command(
     assert source is not None
     if target is None:
         found = score_model(ModelUse(model, **use), source, references, baseline, settings)
-        _show(found, settings, as_json=as_json, sacrebleu_p=sacrebleu_p)
-    else:
-        _show_target(score_target(ModelUse(model, **use), source, target, settings.documents), as_json=as_json)
+        if is_main_process():
+            _show(found, settings, as_json=as_json, sacrebleu_p=sacrebleu_p)
+        return
+    of_target = score_target(ModelUse(model, **use), source, target, settings.documents)
+    if is_main_process():
+        _show_target(of_target, as_json=as_json)
 
 
 def _check_files(

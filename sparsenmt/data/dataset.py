@@ -40,6 +40,21 @@ def id_type(size: int) -> np.dtype[Any]:
     return np.dtype("<u2" if size <= 1 << 16 else "<u4")
 
 
+@dataclass(frozen=True)
+class PackedSentences:
+    """Sentences as one array: (N,) ids, each sentence ended by EOS, and (S,) lengths, EOS included."""
+
+    ids: NDArray[np.int32]
+    lengths: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, sentences: Sequence[Sequence[int]]) -> PackedSentences:
+        """Pack sentences of ids without EOS."""
+        lengths = np.fromiter((len(ids) + 1 for ids in sentences), dtype=_OFFSET, count=len(sentences))
+        flat = chain.from_iterable(chain(ids, (EOS,)) for ids in sentences)
+        return cls(np.fromiter(flat, dtype=np.int32, count=int(lengths.sum())), lengths)
+
+
 class DatasetWriter:
     """Writes a new split; a context manager, after which the split is complete.
 
@@ -70,14 +85,18 @@ class DatasetWriter:
             source, target: ids without BOS and EOS; EOS is added.
             lines: the line number, from 0, of each pair in its corpus.
         """
-        numbers = np.fromiter(lines, dtype=_LINE)
-        if not len(source) == len(target) == len(numbers):
-            raise ValueError(f"{len(source)} sources, {len(target)} targets and {len(numbers)} line numbers")
+        self.append_packed(PackedSentences.of(source), PackedSentences.of(target), np.fromiter(lines, dtype=_LINE))
+
+    def append_packed(self, source: PackedSentences, target: PackedSentences, lines: NDArray[np.int64]) -> None:
+        """Append pairs; see `append`."""
+        if not len(source.lengths) == len(target.lengths) == len(lines):
+            counts = f"{len(source.lengths)} sources, {len(target.lengths)} targets and {len(lines)} line numbers"
+            raise ValueError(counts)
         with name_file_in_errors(self._directory):
             for side, sentences in zip(self._sides, (source, target), strict=True):
                 side.append(sentences)
-            self._lines.write(numbers.tobytes())
-        self._meta["pairs"] += len(numbers)
+            self._lines.write(lines.astype(_LINE).tobytes())
+        self._meta["pairs"] += len(lines)
 
     def __enter__(self) -> Self:
         return self
@@ -108,14 +127,12 @@ class _SideWriter:
         self._end = 0
         self._offsets.write(np.zeros(1, dtype=_OFFSET).tobytes())
 
-    def append(self, sentences: Sequence[Sequence[int]]) -> None:
-        flat = np.fromiter(chain.from_iterable(chain(ids, (EOS,)) for ids in sentences), dtype=np.int64)
-        if len(flat) and flat.max() > np.iinfo(self.type).max:
+    def append(self, sentences: PackedSentences) -> None:
+        if sentences.ids.max(initial=0) > np.iinfo(self.type).max:
             raise ValueError(f"a {self.name} id does not fit the vocabulary")
-        lengths = np.fromiter((len(ids) + 1 for ids in sentences), dtype=_OFFSET, count=len(sentences))
-        self._ids.write(flat.astype(self.type).tobytes())
-        self._offsets.write((self._end + np.cumsum(lengths, dtype=_OFFSET)).tobytes())
-        self._end += int(lengths.sum())
+        self._ids.write(sentences.ids.astype(self.type).tobytes())
+        self._offsets.write((self._end + np.cumsum(sentences.lengths, dtype=_OFFSET)).tobytes())
+        self._end += int(sentences.lengths.sum())
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparsenmt.data.documents import (
@@ -64,6 +64,13 @@ class Mismatches:
         self.missing += max(-found.surplus, 0)
         self.surplus += max(found.surplus, 0)
 
+    def merge(self, other: Mapping[str, int]) -> None:
+        """Add the counters of other blocks, by name."""
+        self.blocks += other["blocks"]
+        self.differing += other["differing"]
+        self.missing += other["missing"]
+        self.surplus += other["surplus"]
+
     def warning(self) -> str | None:
         """Return one line about the differing blocks; None if there are none."""
         if not self.differing:
@@ -92,14 +99,28 @@ def translate_documents(
     Raises:
         UserError: as `translate_lines`; or the separator is not in the vocabulary.
     """
+    for batch in block_windows(bundle, lines, documents, window=window):
+        yield from translate_blocks(bundle, batch, options, documents)
+
+
+def block_windows(
+    bundle: Bundle, lines: Iterable[InputLine], documents: schema.Documents, *, window: int = WINDOW
+) -> Iterator[list[DocumentBlock]]:
+    """Pack lines into blocks, in windows; arguments are those of `translate_documents`."""
     limit = min(documents.source_length or documents.max_length, bundle.max_source_length + 1)
     packer = BlockPacker([bundle.tokenizers.source], documents.separator, limit)
-    separator = separator_id(bundle.tokenizers.target, documents.separator)
     blocks = packer.blocks(_sentences(bundle, lines))
-    for batch in text_windows(blocks, window, lambda block: len(block.texts[0]), characters=_CHARACTERS):
-        found = translate_lines(bundle, source_lines(batch), options, window=window)
-        for block, translation in zip(batch, found, strict=True):
-            yield _split(block, translation, bundle.tokenizers.target, separator)
+    yield from text_windows(blocks, window, lambda block: len(block.texts[0]), characters=_CHARACTERS)
+
+
+def translate_blocks(
+    bundle: Bundle, blocks: Sequence[DocumentBlock], options: schema.Decoding, documents: schema.Documents
+) -> Iterator[BlockTranslation]:
+    """Translate the blocks of a window; arguments are those of `translate_documents`."""
+    separator = separator_id(bundle.tokenizers.target, documents.separator)
+    found = translate_lines(bundle, source_lines(blocks), options, window=len(blocks))
+    for block, translation in zip(blocks, found, strict=True):
+        yield _split(block, translation, bundle.tokenizers.target, separator)
 
 
 def translate_aligned(

@@ -111,6 +111,14 @@ class UnknownLines:
         self._first += [number + 1] if len(self._first) < _NAMED else []
         return True
 
+    def counts(self) -> tuple[int, int, list[int]]:
+        """Return the lines that were read, those that were found, and the numbers of the first of these."""
+        return self._read, self._found, self._first
+
+    def merge(self, read: int, found: int, first: Sequence[int]) -> None:
+        """Add the `counts` of lines that come after these."""
+        self._read, self._found, self._first = self._read + read, self._found + found, [*self._first, *first][:_NAMED]
+
     def warning(self, text: str = "") -> str | None:
         """Return the warning about these lines; None if there are none. ``text``: its name."""
         if not self._found:

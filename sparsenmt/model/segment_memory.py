@@ -53,6 +53,14 @@ class SegmentMemory:
         states = tuple(torch.cat(each) for each in zip(*(part.states for part in parts), strict=True))
         return SegmentMemory(states, parts[0].length)
 
+    @staticmethod
+    def interleave(parts: Sequence[SegmentMemory]) -> SegmentMemory:
+        """Join memories of equal sizes: the first row of each, then the second row of each, and so on."""
+        states = tuple(
+            torch.stack(each, 1).flatten(0, 1) for each in zip(*(part.states for part in parts), strict=True)
+        )
+        return SegmentMemory(states, parts[0].length)
+
     def tensors(self) -> dict[str, Tensor]:
         """Return the memory as named tensors, for a checkpoint."""
         states = {f"states.{step}": each for step, each in enumerate(self.states)}

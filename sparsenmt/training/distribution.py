@@ -6,7 +6,8 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,7 +23,10 @@ from sparsenmt.progress import notify
 _JOIN_SECONDS = "SPARSENMT_JOIN_SECONDS"
 _QUIET = 2.0  # seconds of waiting without a note: processes do not start at the same moment
 _POLL = 0.1  # seconds; signals are handled in between, but not while PyTorch waits
-_COLLECTIVE = timedelta(hours=6)  # the others wait while the main process validates: longer than the default
+_WAIT_SECONDS = "SPARSENMT_WAIT_SECONDS"
+_WAIT = 21600  # seconds: the others wait while the main process validates, which may take hours
+
+_SENT = 8  # tensors, two for each text, that may be on their way
 
 _LOST = ("gloo/transport", "onnection closed", "onnection reset", "roken pipe", "NCCL")
 """Words in the errors of a process whose partner has ended."""
@@ -39,6 +43,8 @@ class Launch:
     port: int
     seconds: int
     """Time limit for the others to join."""
+    wait: int
+    """Time limit in seconds for the others to take part in an exchange of values."""
 
     @staticmethod
     def read(environment: Mapping[str, str]) -> Launch | None:
@@ -57,6 +63,7 @@ class Launch:
             address=_value(environment, "MASTER_ADDR"),
             port=_number(environment, "MASTER_PORT", 1, 65535),
             seconds=_number(environment, _JOIN_SECONDS, 1, default=1800),
+            wait=_number(environment, _WAIT_SECONDS, 1, default=_WAIT),
         )
 
     @property
@@ -179,8 +186,12 @@ class Workers:
     size: int = 1
 
     @staticmethod
-    def join(device: torch.device) -> Workers:
+    def join(device: torch.device, exchange: torch.device | None = None) -> Workers:
         """Join the process group that torchrun's environment describes; without one, a single process.
+
+        Args:
+            device: that this process computes on.
+            exchange: the type of device whose tensors are exchanged; None: that of ``device``.
 
         Raises:
             UserError: a variable is missing or invalid, or the other processes do not join.
@@ -208,8 +219,14 @@ class Workers:
             torch.cuda.set_device(launch.local_rank)
         store = _meet(launch)
         with workers._connected():
-            backend = "nccl" if device.type == "cuda" else "gloo"
-            dist.init_process_group(backend, store=store, rank=launch.rank, world_size=launch.size, timeout=_COLLECTIVE)
+            backend = "nccl" if (exchange or device).type == "cuda" else "gloo"
+            dist.init_process_group(
+                backend,
+                store=store,
+                rank=launch.rank,
+                world_size=launch.size,
+                timeout=timedelta(seconds=launch.wait),
+            )
         return workers
 
     @contextmanager
@@ -234,15 +251,16 @@ class Workers:
         """True in the process that writes files and messages."""
         return self.rank == 0
 
-    def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Replace every gradient by its sum over all processes; a missing gradient counts as 0."""
-        if self.size == 1:
-            return
+    def start_sum(self, tensor: Tensor) -> Callable[[], None]:
+        """Start to replace a tensor by its sum over all processes; returns a function that waits for the end."""
         with self._connected():
-            for parameter in parameters:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-                dist.all_reduce(parameter.grad)
+            work = dist.all_reduce(tensor, async_op=True)
+
+        def wait() -> None:
+            with self._connected():
+                work.wait()
+
+        return wait
 
     def sum_tensors(self, tensors: Iterable[Tensor]) -> None:
         """Replace every tensor by its sum over all processes, in place."""
@@ -270,6 +288,72 @@ class Workers:
         with self._connected():
             dist.all_gather(parts, own)
             return [part.cpu() for part in parts]
+
+    def gather_text(self, text: str, device: torch.device) -> list[str]:
+        """The texts of all processes by rank."""
+        if self.size == 1:
+            return [text]
+        data = text.encode()
+        sizes = [int(each) for each in self.gather(torch.tensor([len(data)]), device)]
+        own = torch.zeros(max(sizes), dtype=torch.uint8)
+        own[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else own[:0]
+        found = self.gather(own, device)
+        return [bytes(each[:size].tolist()).decode() for each, size in zip(found, sizes, strict=True)]
+
+    def receive_text(self, rank: int) -> str:
+        """Wait for the next text that a process sends to this one (gloo)."""
+        size = torch.zeros(1, dtype=torch.int64)
+        with self._connected():
+            dist.recv(size, rank)
+            data = torch.empty(int(size), dtype=torch.uint8)
+            dist.recv(data, rank)
+        return data.numpy().tobytes().decode()
+
+    @contextmanager
+    def sending_text(self) -> Iterator[Callable[[str], None]]:
+        """Send texts to the main process (gloo); this process goes on before they are received.
+
+        Yields:
+            a function that sends a text; when the block ends, all have been received.
+        """
+        sent: deque[tuple[Any, Tensor]] = deque()
+
+        def send(text: str) -> None:
+            data = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+            with self._connected():
+                for tensor in (torch.tensor([len(data)]), data):
+                    sent.append((dist.isend(tensor, 0), tensor))
+                while len(sent) > _SENT:
+                    sent.popleft()[0].wait()
+
+        try:
+            yield send
+        except UserError as error:
+            if not error.repeated:
+                raise
+            self._await(sent)
+            raise
+        self._await(sent)
+
+    def _await(self, sent: Iterable[tuple[Any, Tensor]]) -> None:
+        with self._connected():
+            for work, _ in sent:
+                work.wait()
+
+    @contextmanager
+    def checked_together(self, device: torch.device) -> Iterator[None]:
+        """Run checks in every process; an error in one of them ends all, and only one process shows it."""
+        error = None
+        try:
+            yield
+        except UserError as found:
+            error = found
+        if self.size > 1:
+            failed = [bool(each) for each in self.gather(torch.tensor([error is not None]), device)]
+            if any(failed) and failed.index(True) != self.rank:
+                raise UserError("another process of the run shows what is wrong", repeated=True) from error
+        if error is not None:
+            raise error
 
     def barrier(self) -> None:
         """Wait until all processes are here."""

@@ -20,6 +20,7 @@ from sparsenmt.training.allocator import HeapTrimmer
 from sparsenmt.training.checkpoints import Checkpoint, prune_checkpoints, write_checkpoint
 from sparsenmt.training.distribution import Workers
 from sparsenmt.training.failures import nonfinite_error, open_gates_warning
+from sparsenmt.training.gradient_buckets import GradientBuckets
 from sparsenmt.training.gradients import (
     BatchResult,
     Objective,
@@ -48,6 +49,10 @@ from sparsenmt.training.validation_history import best_updates, limit_reached, s
 
 Validate = Callable[[Mapping[str, torch.Tensor]], Mapping[str, float]]
 """Weights in fp32 -> values by metric name; among them ``loss`` and the recipe's validation metric."""
+
+
+_NEW_STATES = 1_000_003
+"""Factor of the update in the seed of a process that begins in the middle of a run."""
 
 
 class Trainer:
@@ -88,26 +93,30 @@ class Trainer:
         self.optimizer = make_optimizer(weights, options.optimizer)
         self._of_parameters = frozenset(model.parameter_losses())
         self._bounds = model.bounds()
+        written_out = [each for each in (model.output_table, model.output_bias) if each is not None]
+        self._buckets = GradientBuckets(weights.trained(), workers, last=written_out)
         self._mark_boundary()
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Resume from a checkpoint of this run.
 
+        With another number of processes than before, everything continues but the random numbers of dropout: batches
+        of an update, weights, moments and memory are the same. A process that has no random state begins a new one.
+
         Raises:
-            UserError: it is damaged, or of another model or number of processes.
+            UserError: it is damaged, or of another model; or its updates have too few batches for the processes.
         """
         progress = checkpoint.progress()
-        if progress.workers != self.workers.size:
-            raise UserError(
-                f"the run had {progress.workers} processes, not {self.workers.size}",
-                where=str(checkpoint.path),
-                hint="Resume with the same number: each process has its own batches and random numbers.",
-            )
         shapes = {name: tuple(parameter.shape) for name, parameter in self.weights.named.items()}
         self.weights.load(checkpoint.weights(shapes))
         load_optimizer_state(self.optimizer, self.weights, checkpoint.optimizer())
-        load_random_states(self._own(checkpoint.random()), self.device)
-        self.task.restore(self._own(checkpoint.streams()))
+        if random := _of_rank(checkpoint.random(), self.workers.rank):
+            load_random_states(random, self.device)
+        else:
+            torch.manual_seed(self.options.seed + self.workers.rank + _NEW_STATES * progress.update)
+        streams = checkpoint.streams()
+        ranks = sorted({int(name.partition("/")[0]) for name in streams})
+        self.task.restore([_of_rank(streams, rank) for rank in ranks], progress.workers)
         self.progress, self._saved = progress, None if checkpoint.interim else checkpoint.update
         if progress.finished and not self._done():
             # The limits were raised: forget a validation that only took place because the run ended here.
@@ -116,11 +125,6 @@ class Trainer:
         self._mark_boundary()
         if self._saved is not None:
             self._prune()  # the run may have been killed after writing this checkpoint and before removing older ones
-
-    def _own(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Those of this process."""
-        own = f"{self.workers.rank}/"
-        return {key.removeprefix(own): value for key, value in tensors.items() if key.startswith(own)}
 
     def take_over(self, checkpoint: Checkpoint) -> None:
         """Continue another run: with its weights, moments and update counter, but new epochs.
@@ -216,7 +220,6 @@ class Trainer:
         results, result = self._accumulate(batches, totals)
         parameters = [parameter for parameter in self.weights.named.values() if parameter.requires_grad]
         fill_missing_gradients(self.model.plan, parameters)
-        self.workers.sum_gradients(parameters)
         norm, factors = clip_gradients(parameters, self.options.clip_norm, self.options.clip)
         if not (math.isfinite(result.loss) and math.isfinite(norm)):
             self._skip(batches.describe(results), result.loss, norm)
@@ -236,16 +239,20 @@ class Trainer:
         for pattern in self.model.content_patterns():
             pattern.forget()
         self.model.train()
+        self._buckets.begin_update()
         for number in range(len(batches)):
             if self.workers.size == 1 and self._signals.number is not None:
                 self._stop()
+            last = number == len(batches) - 1 and not self._of_parameters
+            self._buckets.begin_batch(tuple(objective.pairs or ()), last=last)
             results.append(batches.add_gradients(number, objective, totals))
+            self._buckets.end_batch()
             self.weights.collect()
-        if not (self._of_parameters and self.workers.is_main_process):
-            return results, self._sum(results)
-        of_parameters = add_parameter_losses(self.model, weights)
-        self.weights.collect()
-        return results, self._sum([*results, of_parameters])
+        everything = list(results)
+        if self._of_parameters and self.workers.is_main_process:
+            everything.append(add_parameter_losses(self.model, weights))
+            self.weights.collect()
+        return results, self._sum(everything)
 
     def _step(self, rate: float, factors: Mapping[torch.nn.Parameter, float]) -> None:
         """Change the weights.
@@ -296,14 +303,16 @@ class Trainer:
         self._log.notify(f"warning: skipped update {update}, whose loss or gradient is not finite; {lines}")
 
     def _sum(self, results: Sequence[BatchResult]) -> BatchResult:
-        """Sum the losses of an update over its batches and over all processes."""
+        """Sum the losses of an update over its batches and over all processes, and its gradients over these."""
+        late = self._buckets.start_rest()
         names = sorted(self.losses)
         gates = [name for name in names if name not in self._of_parameters]
         parts = [("auxiliary", name) for name in names]
         parts += [(part, name) for part in ("closed", "partial") for name in gates]
         shares = [sum(result.loss for result in results), sum(result.nll for result in results)]
         shares += [sum(getattr(result, part).get(name, 0.0) for result in results) for part, name in parts]
-        loss, nll, *others = self.workers.sum(shares, self.device)
+        loss, nll, any_late, *others = self.workers.sum([*shares[:2], float(late), *shares[2:]], self.device)
+        self._buckets.finish(late=any_late > 0)
         found: dict[str, dict[str, float]] = {"auxiliary": {}, "closed": {}, "partial": {}}
         for (part, name), value in zip(parts, others, strict=True):
             found[part][name] = value
@@ -398,3 +407,9 @@ class Trainer:
         self._validate()
         self.progress.finished, self._saved = True, None
         self._save()
+
+
+def _of_rank(tensors: Mapping[str, torch.Tensor], rank: int) -> dict[str, torch.Tensor]:
+    """Return the tensors of a process, whose names begin with its rank."""
+    own = f"{rank}/"
+    return {key.removeprefix(own): value for key, value in tensors.items() if key.startswith(own)}

@@ -59,6 +59,11 @@ class MasterWeights:
                 self._pairs.append((parameter, master))
             self.named[names[id(parameter)]] = master
 
+    def trained(self) -> list[tuple[nn.Parameter, nn.Parameter]]:
+        """Return (model parameter, master weight) of everything that gets gradients, in the model's order."""
+        models = {id(master): parameter for parameter, master in self._pairs}
+        return [(models.get(id(each), each), each) for each in self.named.values() if each.requires_grad]
+
     def collect(self) -> None:
         """Add the model's gradients of a batch to the gradients of the master weights, and clear them."""
         for parameter, master in self._pairs:

@@ -72,11 +72,13 @@ class LanguageModelTask:
         """The memory of all streams; nothing at the beginning of an epoch."""
         return SegmentMemory.concatenate(self.memory).tensors() if self.memory else {}
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Implement `TrainingTask.restore`."""
+    def restore(self, states: Sequence[Mapping[str, Tensor]], shares: int) -> None:
+        """Implement `TrainingTask.restore`; the streams are divided among the processes that there are now."""
         self.memory = ()
-        if state:
-            whole = SegmentMemory.of(state, self.device)
+        if states:
+            workers = self._workers
+            every = SegmentMemory.interleave([SegmentMemory.of(state, self.device) for state in states])
+            whole = every.select(slice(workers.rank, None, workers.size))
             parts = [whole.select(slice(*rows)) for rows in self.batch_rows(len(whole.states[0]))]
             self.memory = tuple(SegmentMemory.concatenate([part]) for part in parts)  # copies, not views of the whole
 

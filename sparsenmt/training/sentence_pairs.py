@@ -11,7 +11,7 @@ from torch import Tensor
 from sparsenmt.data.batching import EpochBatches, EpochPlan, IndexBatch, collate
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.tokenizers.frame import NO_FRAMES, FramePair
-from sparsenmt.errors import is_out_of_memory
+from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.recipe.schema import Training
 from sparsenmt.training.distribution import Workers
@@ -43,33 +43,40 @@ class TranslationTask:
         self.model, self.datasets, self.plan, self.device = model, datasets, plan, device
         self._workers, self.frames = workers, frames
         self._epoch: tuple[int, EpochBatches] | None = None
+        self._shares = workers.size
         wanted = options.accumulate_tokens or options.batch_tokens
         self.batches_per_update = math.ceil(wanted / options.batch_tokens)
 
     def _batches(self, epoch: int) -> EpochBatches:
-        """This process's batches, padded with empty ones to the number of the main process."""
+        """The batches of all processes."""
         if self._epoch is None or self._epoch[0] != epoch:
-            plan, workers = self.plan, self._workers
-            own = plan.batches(epoch, workers.rank, workers.size)
-            if not workers.is_main_process:
-                own = own.padded(len(plan.batches(epoch, 0, workers.size)))
-            self._epoch = epoch, own
+            self._epoch = epoch, self.plan.batches(epoch)
         return self._epoch[1]
 
     def count_batches(self, epoch: int) -> int:
         """Implement `TrainingTask.count_batches`."""
-        return len(self._batches(epoch))
+        return math.ceil(len(self._batches(epoch)) / self._shares)
 
     def read(self, epoch: int, first: int, last: int) -> PairBatches:
         """Implement `TrainingTask.read`."""
-        return PairBatches(self, [each for each in self._batches(epoch)[first:last] if len(each)])
+        batches, workers = self._batches(epoch), self._workers
+        of_update = range(len(batches))[first * self._shares : last * self._shares]
+        return PairBatches(self, [batches[number] for number in of_update[workers.rank :: workers.size]])
 
     def state(self) -> dict[str, Tensor]:
         """Nothing is carried from one update to the next."""
         return {}
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """There is nothing to restore."""
+    def restore(self, states: Sequence[Mapping[str, Tensor]], shares: int) -> None:
+        """Implement `TrainingTask.restore`; there is no state, but the batches of an update."""
+        most = shares * self.batches_per_update
+        if self._workers.size > most:
+            raise UserError(
+                f"an update of this run has {most} batches, fewer than there are processes",
+                where=f"{self._workers.size} processes",
+                hint=f"Resume it with at most {most} processes.",
+            )
+        self._shares = shares
 
 
 class PairBatches:

@@ -81,11 +81,11 @@ class Progress:
 
     update: int = 0
     epoch: int = 0
-    batches_done: int = 0  # of the current epoch, in every process
+    batches_done: int = 0  # of the current epoch, in each of `workers` processes
     target_tokens: int = 0
     seconds: float = 0.0
     skipped: int = 0  # updates skipped because the loss or gradient was not finite
-    workers: int = 1  # processes that share the batches
+    workers: int = 1  # processes that the run began with: an update has the batches of so many
     validated: list[ValidationResult] = field(default_factory=list)
     recent: RunningSums = field(default_factory=RunningSums)
     finished: bool = False

@@ -49,7 +49,7 @@ class TrainingTask(Protocol):
         ...
 
     def count_batches(self, epoch: int) -> int:
-        """Return the number of an epoch's batches, the same in every process."""
+        """Return the number of an epoch's batches in each of the processes that the run began with."""
         ...
 
     def read(self, epoch: int, first: int, last: int) -> UpdateBatches:
@@ -61,6 +61,14 @@ class TrainingTask(Protocol):
         process."""
         ...
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Restore the state of a checkpoint."""
+    def restore(self, states: Sequence[Mapping[str, Tensor]], shares: int) -> None:
+        """Restore the state of a checkpoint, and keep the updates of its run.
+
+        Args:
+            states: of the processes that wrote it, by rank; there may be more or fewer now.
+            shares: the number of processes that the run began with: an update has the batches of so many.
+
+        Raises:
+            UserError: an update has fewer batches than there are processes now.
+        """
         ...

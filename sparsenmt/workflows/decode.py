@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,21 +19,27 @@ from sparsenmt import __version__
 from sparsenmt.assemble import without_gain
 from sparsenmt.data.documents import DocumentBlock
 from sparsenmt.data.input_line import InputLine
-from sparsenmt.data.text import check_readable, write_lines
+from sparsenmt.data.text import check_readable, text_windows, write_lines
 from sparsenmt.decoding import documents as document_decoding
 from sparsenmt.decoding.continuations import continue_lines
 from sparsenmt.decoding.disabled_heads import read_disabled_heads
-from sparsenmt.decoding.documents import BlockTranslation, Mismatches, translate_documents
+from sparsenmt.decoding.documents import (
+    BlockTranslation,
+    Mismatches,
+    block_windows,
+    translate_blocks,
+    translate_documents,
+)
 from sparsenmt.decoding.inputs import UnknownLines, cut_summary, cut_warning
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
 from sparsenmt.depth_selector.selector import open_selector
-from sparsenmt.devices import pick_device, use_threads
+from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.files import sha256_file
 from sparsenmt.interrupts import Interrupted
-from sparsenmt.model.depth_plan import fastest_first
+from sparsenmt.model.depth_plan import Depth, fastest_first
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.choices import DecodingDtype
@@ -48,6 +55,7 @@ from sparsenmt.workflows.input_text import (
     packing_of,
     read_text,
 )
+from sparsenmt.workflows.shared_windows import CPU, SharedWindows, check_shared_input, join_workers
 
 
 @dataclass(frozen=True)
@@ -118,28 +126,36 @@ class DecodeRequest:
 def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> None:
     """Translate a text.
 
+    Processes that torchrun started share the windows of the text; the first one writes.
+
     Args:
         write: takes the output lines where `DecodeRequest.output` is None.
 
     Raises:
         UserError: an option, a file or the model is not what it must be.
     """
-    request.check()
     use_threads(request.threads)
-    device = pick_device(request.device, "--device")
-    disabled = read_disabled_heads(request.model, request.disabled_heads)
-    languages, dtype = (request.source_language, request.target_language), request.dtype or "recipe"
-    bundle = open_model(
-        request.model, device=device, dtype=dtype, disabled=disabled, languages=languages, any_task=True
-    )
-    for note in without_gain(bundle.recipe.model, bundle.model):
-        notify(f"warning: {note}")
-    translator = _Translator(request, bundle)
+    workers, device = join_workers(request.device)
+    with workers.checked_together(CPU):
+        request.check()
+        check_shared_input(workers, request.input)
+        disabled = read_disabled_heads(request.model, request.disabled_heads)
+        languages, dtype = (request.source_language, request.target_language), request.dtype or "recipe"
+        bundle = open_model(
+            request.model, device=device, dtype=dtype, disabled=disabled, languages=languages, any_task=True
+        )
+        for note in without_gain(bundle.recipe.model, bundle.model):
+            notify(f"warning: {note}")
+        translator = _Translator(request, bundle, SharedWindows(workers))
+    if not workers.is_main_process:
+        translator.assist()
+        return
     output = request.output
-    if output is None or (output.exists() and not output.is_file()):  # a pipe, a device
-        _stream(translator, write)
-    else:
-        _write_file(translator, output)
+    with translator.shared.leading():
+        if output is None or (output.exists() and not output.is_file()):  # a pipe, a device
+            _stream(translator, write)
+        else:
+            _write_file(translator, output)
 
 
 def _check_files(input_file: Path | None, output_file: Path | None, companions: Sequence[Path | None]) -> None:
@@ -206,11 +222,75 @@ def _check_continuation(request: DecodeRequest, bundle: Bundle) -> None:
         )
 
 
+class _Tally:
+    """The lines that deserve a warning, and other counts of a translation.
+
+    Args:
+        typed: the input is typed at a terminal: the first line that is mostly unknown is reported at once.
+        at_once: lines that are too long are reported at once, not collected.
+    """
+
+    def __init__(self, bundle: Bundle, *, typed: bool = False, at_once: bool = True) -> None:
+        self.mismatches, self.depths = Mismatches(), Counter[Depth]()
+        self._unknown, self._typed, self._told, self._at_once = UnknownLines(bundle), typed, False, at_once
+        self._limit = bundle.max_source_length if bundle.cuts_by_choice else None
+        self._cut = 0
+        self._warnings: list[str] = []
+
+    def add(self, translation: Translation) -> None:
+        """Count a line or a block."""
+        source = translation.source
+        if self._unknown.add(source.number, source.ids, source.text) and self._typed and not self._told:
+            notify(self._unknown.warning() or "")
+            self._told = True
+        if source.cut and self._limit is None:
+            warning = cut_warning(f"line {source.number + 1}", source.kept, source.cut, "translated")
+            (notify if self._at_once else self._warnings.append)(warning)
+        self._cut += bool(source.cut)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the counts and the collected warnings."""
+        return {
+            "warnings": self._warnings,
+            "cut": self._cut,
+            "unknown": self._unknown.counts(),
+            "mismatches": asdict(self.mismatches),
+            "depths": [[*depth, count] for depth, count in self.depths.items()],
+        }
+
+    def merge(self, other: Mapping[str, Any]) -> None:
+        """Add the tally of lines that come after these, and report its warnings."""
+        for warning in other["warnings"]:
+            notify(warning)
+        self._cut += other["cut"]
+        self._unknown.merge(*other["unknown"])
+        self.mismatches.merge(other["mismatches"])
+        self.depths.update({(n, m): count for n, m, count in other["depths"]})
+
+    def report_all(self) -> None:
+        """Report what is known when all lines are translated."""
+        if self.depths:
+            parts = [f"({n}, {m}) {self.depths[n, m]:,}" for n, m in fastest_first(self.depths)]
+            notify(f"lines at (encoder, decoder) layers: {', '.join(parts)}")
+        report_mismatches(self.mismatches)
+
+    def report_lines(self) -> None:
+        """Report the number of lines that were cut because the recipe says so, and of those that are mostly unknown."""
+        if self._cut and self._limit is not None:
+            notify(cut_summary(self._cut, self._limit))
+        if not self._told and (warning := self._unknown.warning()) is not None:
+            notify(warning)
+
+
+def _ignore(count: int) -> None:
+    """Show no progress."""
+
+
 class _Translator:
     """A model with everything that decides about its output, beside the input."""
 
-    def __init__(self, request: DecodeRequest, bundle: Bundle) -> None:
-        self.request, self.bundle = request, bundle
+    def __init__(self, request: DecodeRequest, bundle: Bundle, shared: SharedWindows) -> None:
+        self.request, self.bundle, self.shared = request, bundle, shared
         if bundle.recipe.data.is_language_model:
             _check_continuation(request, bundle)
         elif request.settings.get("max_lines") is not None:
@@ -240,70 +320,77 @@ class _Translator:
         Yields:
             for each input line, or block of lines, the number of its lines and its output lines.
         """
+        with progress_bar("decode", total, done=first) as advance:
+            tally = _Tally(self.bundle, typed=self.request.input is None and sys.stdin.isatty())
+            try:
+                if self.shared.workers.size > 1:
+                    yield from self._share(first, advance, tally)
+                elif self.packing is None:
+                    yield from self._translate_lines(self._lines(first), advance, tally)
+                else:
+                    lines = self._lines(first)
+                    blocks = translate_documents(self.bundle, lines, self.options, self.packing, window=self.window)
+                    yield from self._render_blocks(blocks, advance, tally)
+                tally.report_all()
+            finally:
+                tally.report_lines()
+
+    def assist(self) -> None:
+        """Translate the windows of this process, which is not the main one."""
+        self.shared.assist(self._windows, self._translate_window)
+
+    def _lines(self, first: int) -> Iterator[InputLine]:
         texts = islice(read_text(self.request.input), first, None)
-        lines = attach(texts, self.request.input or "stdin", self.tags, self.request.documents, first=first)
-        with progress_bar("decode", total, done=first) as advance, self._counted_lines() as count_line:
-            if self.packing is None:
-                yield from self._translate_lines(lines, advance, count_line)
-            else:
-                yield from self._translate_documents(lines, self.packing, advance, count_line)
+        return attach(texts, self.request.input or "stdin", self.tags, self.request.documents, first=first)
 
     def _translate_lines(
-        self, lines: Iterable[InputLine], advance: Callable[[int], object], count_line: Callable[[Translation], object]
+        self, lines: Iterable[InputLine], advance: Callable[[int], object], tally: _Tally
     ) -> Iterator[tuple[int, list[str]]]:
         translate = translate_lines if self.selector is None else self.selector.translate
         if self.bundle.recipe.data.is_language_model:
             translate = continue_lines
         for found in translate(self.bundle, lines, self.options, advance=advance, window=self.window):
-            count_line(found)
+            tally.add(found)
             yield 1, _render_line(found, self.request, several_lines=self.options.max_lines != 1)
-        if self.selector is not None and (counts := self.selector.counts):
-            parts = [f"({n}, {m}) {counts[n, m]:,}" for n, m in fastest_first(counts)]
-            notify(f"lines at (encoder, decoder) layers: {', '.join(parts)}")
+        if self.selector is not None:
+            tally.depths += self.selector.counts
+            self.selector.counts.clear()
 
-    def _translate_documents(
-        self,
-        lines: Iterable[InputLine],
-        packing: schema.Documents,
-        advance: Callable[[int], object],
-        count_line: Callable[[Translation], object],
+    def _render_blocks(
+        self, blocks: Iterable[BlockTranslation], advance: Callable[[int], object], tally: _Tally
     ) -> Iterator[tuple[int, list[str]]]:
-        mismatches = Mismatches()
-        for found in translate_documents(self.bundle, lines, self.options, packing, window=self.window):
-            mismatches.add(found)
-            count_line(found.translation)
+        for found in blocks:
+            tally.mismatches.add(found)
+            tally.add(found.translation)
             count = len(found.block.sentences)
             advance(count)
             yield count, _render_block(found, self.request.n_best, self.request.as_json)
-        report_mismatches(mismatches)
 
-    @contextmanager
-    def _counted_lines(self) -> Iterator[Callable[[Translation], object]]:
-        """Warn of every line that is too long; where the recipe cuts sources, report their number at the end.
+    # --- several processes ---------------------------------------------------------------------------------------
 
-        Report the number of lines that are mostly unknown at the end, too; at a terminal, warn of the first.
-        """
-        unknown, told, typed = UnknownLines(self.bundle), False, self.request.input is None and sys.stdin.isatty()
-        limit = self.bundle.max_source_length if self.bundle.cuts_by_choice else None
-        cut = 0
+    def _windows(self, first: int) -> Iterator[list[Any]]:
+        """Return the windows of the input from a line on: of lines, or of blocks of documents."""
+        lines = self._lines(first)
+        if self.packing is not None:
+            return block_windows(self.bundle, lines, self.packing, window=self.window)
+        return text_windows(lines, self.window, lambda line: len(line.text))
 
-        def count(translation: Translation) -> None:
-            nonlocal cut, told
-            source = translation.source
-            if unknown.add(source.number, source.ids, source.text) and typed and not told:
-                notify(unknown.warning() or "")
-                told = True
-            if source.cut and limit is None:
-                notify(cut_warning(f"line {source.number + 1}", source.kept, source.cut, "translated"))
-            cut += bool(source.cut)
+    def _translate_window(self, window: list[Any]) -> dict[str, Any]:
+        """Translate a window; returns its output lines and its tally as JSON."""
+        tally = _Tally(self.bundle, at_once=False)
+        if self.packing is None:
+            outputs = list(self._translate_lines(window, _ignore, tally))
+        else:
+            blocks = translate_blocks(self.bundle, window, self.options, self.packing)
+            outputs = list(self._render_blocks(blocks, _ignore, tally))
+        return {"outputs": outputs, "tally": tally.as_json()}
 
-        try:
-            yield count
-        finally:
-            if cut and limit is not None:
-                notify(cut_summary(cut, limit))
-            if not told and (warning := unknown.warning()) is not None:
-                notify(warning)
+    def _share(self, first: int, advance: Callable[[int], object], tally: _Tally) -> Iterator[tuple[int, list[str]]]:
+        """Translate with the other processes; yields as `translate` does."""
+        for found in self.shared.lead(first, self._windows(first), self._translate_window):
+            tally.merge(found["tally"])
+            yield from found["outputs"]
+            advance(sum(count for count, _ in found["outputs"]))
 
     def record(self, source: UnchangedFile) -> dict[str, Any]:
         """Return everything that the output's bytes depend on: only a run with the same record is resumed.

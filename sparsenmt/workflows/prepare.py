@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from sparsenmt.assemble import methods_of_words, required_features
@@ -13,6 +14,9 @@ from sparsenmt.errors import UserError
 from sparsenmt.interrupts import resumable
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Data, Recipe, TokenizerSection
+from sparsenmt.runtime import is_distributed
+from sparsenmt.training.distribution import Workers
+from sparsenmt.workflows.shared_windows import CPU
 
 MOST_UNKNOWN = 0.01
 """A larger share of unknown tokens is worth a warning."""
@@ -20,14 +24,17 @@ _OTHER_TEXT = "another language or script than the training text"
 _SWAPPED = "swapped sides (data.dev.source, data.dev.target)"
 
 
-def prepare(recipe: Recipe) -> PreparedReport:
+def prepare(recipe: Recipe, processes: int | None = None) -> PreparedReport:
     """Write the binary data of a recipe to its `data.directory`, unless they are there and up to date.
+
+    Args:
+        processes: as for `pipeline.prepare`.
 
     Raises:
         UserError: the text or the settings are at fault.
     """
     with resumable("the stages that were finished are kept"):
-        report = pipeline.prepare(recipe.data, features=required_features(recipe))
+        report = pipeline.prepare(recipe.data, features=required_features(recipe), processes=processes)
     for warning in unknown_warnings(report, recipe.data):
         notify(f"warning: {warning}")
     dev = recipe.data.dev
@@ -40,6 +47,30 @@ def prepare(recipe: Recipe) -> PreparedReport:
                     f"warning: data.tokenizer.kind: words are what stands between spaces, and the {side} has none "
                     "between words, so that a sentence is one token; choose unigram, bpe or char"
                 )
+    return report
+
+
+def prepare_together(recipe: Recipe, processes: int | None = None) -> PreparedReport | None:
+    """Prepare the data of a recipe, in one of several processes or alone; see `prepare`.
+
+    Of the processes that torchrun started, the first one writes, with the help of as many processes as torchrun started
+    on its machine; the others wait.
+
+    Args:
+        processes: as for `pipeline.prepare`.
+
+    Returns:
+        the report; None in the processes that wait.
+
+    Raises:
+        UserError: the text or the settings are at fault.
+    """
+    if not is_distributed():
+        return prepare(recipe, processes)
+    workers, report = Workers.join(CPU), None
+    with workers.checked_together(CPU):
+        if workers.is_main_process:
+            report = prepare(recipe, processes or int(os.environ.get("LOCAL_WORLD_SIZE") or workers.size))
     return report
 
 

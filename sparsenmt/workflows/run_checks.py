@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import filecmp
+import json
 import re
 from pathlib import Path
 from typing import Any
 
-from sparsenmt import store
+import torch
+
+from sparsenmt import __version__, store
 from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.data.tokenizers.frame import FramePair
 from sparsenmt.data.tokenizers.tokenizer import SHORTLIST
 from sparsenmt.errors import UserError
 from sparsenmt.files import changed_values, describe_change
 from sparsenmt.recipe.schema import Recipe
+from sparsenmt.training.distribution import Workers
+from sparsenmt.training.precision import pick_dtype
 from sparsenmt.training.state import Progress
 
 # Keys that may change without making another run: paths (the fingerprint identifies the data), what is logged and
@@ -24,6 +29,11 @@ _HARMLESS = re.compile(
 )
 _TOKENIZER = "training.validation.tokenize"
 """`validation_scoring` compares it with what the run was validated by, which the recipe need not name."""
+_OF_MACHINE = re.compile(
+    r"recipe\.(directory|data\.(directory|(train\[\d+\]|dev|test.*)\.(source|target|text|tags|documents))"
+    r"|training\.threads)"
+)
+"""Keys that may differ between the machines of a run."""
 _LIMITS = ("training.max_updates", "training.max_epochs", "training.validation.patience")
 
 
@@ -101,6 +111,36 @@ def _changes(old: Recipe, new: Recipe) -> list[tuple[str, Any, Any]]:
     """Return the keys that differ, with both values."""
     before, after = (recipe.model_dump(mode="json", by_alias=True) for recipe in (old, new))
     return changed_values(before, after)
+
+
+def check_same_run(
+    recipe: Recipe, fingerprint: str, start_from: str | None, workers: Workers, device: torch.device
+) -> None:
+    """Check that all processes were started with the same version, recipe, data and starting weights.
+
+    Raises:
+        UserError: they were not.
+    """
+    if workers.size == 1:
+        return
+    dtype = str(pick_dtype(recipe.training.compute_dtype, device))
+    own = {
+        "recipe": recipe.model_dump(mode="json", by_alias=True),
+        "version": __version__,
+        "prepared data": fingerprint,
+        "starting weights": start_from,
+        "training.compute_dtype": dtype,
+    }
+    first, *others = map(json.loads, workers.gather_text(json.dumps(own), device))
+    for rank, other in enumerate(others, start=1):
+        changed = [change for change in changed_values(first, other) if not _OF_MACHINE.fullmatch(change[0])]
+        if changed:
+            names = ", ".join(key.removeprefix("recipe.") for key, _, _ in changed[:3])
+            raise UserError(
+                f"process {rank} has not the {names} of process 0",
+                where=f"{workers.size} processes",
+                hint="Start all of them with the same command, recipe, prepared data and version of the program.",
+            )
 
 
 def is_same_run(old: Recipe, new: Recipe) -> bool:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from sparsenmt.data.documents import DocumentBlock
 from sparsenmt.data.input_line import InputLine
-from sparsenmt.data.text import read_parallel
+from sparsenmt.data.text import read_parallel, text_windows
 from sparsenmt.decoding.disabled_heads import read_disabled_heads
-from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_aligned
+from sparsenmt.decoding.documents import Mismatches, block_windows, pack_pairs, source_lines, translate_blocks
 from sparsenmt.decoding.forced_decoding import PairScore, score_pairs
-from sparsenmt.decoding.inputs import cut_warning, warn_of_sources, warn_of_unknown_lines
-from sparsenmt.decoding.translate import sparsity_rate
-from sparsenmt.devices import pick_device, use_threads
+from sparsenmt.decoding.inputs import (
+    SourceLine,
+    cut_warning,
+    read_sources,
+    warn_of_sources,
+    warn_of_unknown_lines,
+)
+from sparsenmt.decoding.translate import WINDOW, translate_lines
+from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import Score, check_scoring, corpus_scores
 from sparsenmt.evaluation.scorer import ScoringOptions
@@ -22,7 +32,7 @@ from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text, warn_of_tokens
 from sparsenmt.metric import METRICS
 from sparsenmt.progress import notify
-from sparsenmt.recipe.schema import Decoding
+from sparsenmt.recipe.schema import Decoding, Documents
 from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.decode import report_mismatches
 from sparsenmt.workflows.depth_choice import at_depth
@@ -33,6 +43,7 @@ from sparsenmt.workflows.input_text import (
     packing_of,
     warn_of_single_lines,
 )
+from sparsenmt.workflows.shared_windows import CPU, SharedWindows, join_workers
 
 
 @dataclass(frozen=True)
@@ -92,15 +103,13 @@ class ModelUse:
     decoder_layers: int | None = None
 
     def read(
-        self, files: Sequence[Path], documents: Path | None
+        self, files: Sequence[Path], documents: Path | None, device: torch.device
     ) -> tuple[list[list[str]], list[InputLine], Bundle, Decoding]:
         """Read line-aligned files, and open the model; returns their columns, the source lines, it and its options.
 
         Args:
             files: the source, with documents and tags beside it, and others.
         """
-        use_threads(self.threads)
-        device = pick_device(self.device, "--device")
         # Everything is read before the model is opened: a mistake shows at once.
         columns = _read_columns(files)
         list(attach(columns[0], files[0], documents=documents))
@@ -159,31 +168,65 @@ def score_files(
 def score_model(
     use: ModelUse, source: Path, references: Sequence[Path], baseline: Path | None, options: ScoreOptions
 ) -> ScoreResult:
-    """Translate a text with a model, by its recipe's decoding options, and score the translations."""
-    options = options.checked(by_model=True)
-    files = [source, *references, *([baseline] if baseline is not None else [])]
-    columns, lines, bundle, decoding = use.read(files, options.documents)
-    options = fit_to_text(options, columns[1], {str(use.model): bundle.recipe})
-    packing = None if options.documents is None else bundle.recipe.data.documents
-    if packing is None:
-        warn_of_single_lines(bundle)
-    outputs, translations, mismatches = translate_aligned(bundle, lines, decoding, packing)
-    report_mismatches(mismatches)
-    warn_of_sources(bundle, [each.source for each in translations], str(source), "translated")
-    language, sparsity = bundle.recipe.data.target_language, sparsity_rate(translations)
-    return _measure(outputs, columns[1:], len(references), lines, options, language, sparsity)
+    """Translate a text with a model, by its recipe's decoding options, and score the translations.
+
+    Processes that torchrun started share the translation. The others than the first one return no scores.
+    """
+    use_threads(use.threads)
+    workers, device = join_workers(use.device)
+    with workers.checked_together(CPU):
+        options = options.checked(by_model=True)
+        files = [source, *references, *([baseline] if baseline is not None else [])]
+        columns, lines, bundle, decoding = use.read(files, options.documents, device)
+        options = fit_to_text(options, columns[1], {str(use.model): bundle.recipe})
+        packing = None if options.documents is None else bundle.recipe.data.documents
+        if packing is None:
+            warn_of_single_lines(bundle)
+    translator = _ScoredTranslation(bundle, lines, decoding, packing)
+    if not workers.is_main_process:
+        SharedWindows(workers).assist(lambda _: translator.windows(), translator.translate)
+        return ScoreResult([], len(lines))
+    for found in SharedWindows(workers).lead(0, translator.windows(), translator.translate):
+        translator.add(found)
+    report_mismatches(translator.mismatches)
+    warn_of_sources(bundle, translator.sources, str(source), "translated")
+    language = bundle.recipe.data.target_language
+    return _measure(
+        translator.outputs, columns[1:], len(references), lines, options, language, translator.sparsity_rate()
+    )
 
 
 def score_target(use: ModelUse, source: Path, target: Path, documents: Path | None = None) -> TargetScores:
-    """Score given translations by forced decoding, line by line or in blocks of documents."""
-    check_companion(documents, "document ids")
-    (sources, targets), lines, bundle, decoding = use.read([source, target], documents)
-    packing = packing_of(bundle, documents)
-    blocks = None
-    if packing is not None:
-        blocks = pack_pairs(bundle, lines, targets, packing)
-        lines, targets = source_lines(blocks), [block.texts[1] for block in blocks]
-    scores = list(score_pairs(bundle, lines, targets, batch_tokens=decoding.batch_tokens, depth=decoding.depth))
+    """Score given translations by forced decoding, line by line or in blocks of documents.
+
+    Processes that torchrun started share the work. The others than the first one return no scores.
+    """
+    use_threads(use.threads)
+    workers, device = join_workers(use.device)
+    with workers.checked_together(CPU):
+        check_companion(documents, "document ids")
+        (sources, targets), lines, bundle, decoding = use.read([source, target], documents, device)
+        packing = packing_of(bundle, documents)
+        blocks = None
+        if packing is not None:
+            blocks = pack_pairs(bundle, lines, targets, packing)
+            lines, targets = source_lines(blocks), [block.texts[1] for block in blocks]
+
+    def score(window: slice) -> list[list[Any]]:
+        pairs = score_pairs(
+            bundle, lines[window], targets[window], batch_tokens=decoding.batch_tokens, depth=decoding.depth
+        )
+        return [[each.log_probability, each.token_log_probabilities, each.tokens, each.cut, each.ids] for each in pairs]
+
+    windows = [slice(first, first + WINDOW) for first in range(0, len(lines), WINDOW)]
+    if not workers.is_main_process:
+        SharedWindows(workers).assist(lambda _: windows, score)
+        return TargetScores(len(sources), [], blocks)
+    rows_of = chain.from_iterable(SharedWindows(workers).lead(0, windows, score))
+    scores = [
+        PairScore(total, values, tokens, line, cut, tuple(ids))
+        for (total, values, tokens, cut, ids), line in zip(rows_of, read_sources(bundle, lines), strict=True)
+    ]
     warn_of_sources(bundle, [scored.source for scored in scores], str(source), "read")
     rows = ((each.source.number, each.ids, text) for each, text in zip(scores, targets, strict=True))
     warn_of_unknown_lines(bundle, rows, str(target), "target")
@@ -192,6 +235,65 @@ def score_target(use: ModelUse, source: Path, target: Path, documents: Path | No
             name = f"{target}, line {scored.source.number + 1},"
             notify(cut_warning(name, len(scored.tokens) - 1, scored.cut, "scored"))
     return TargetScores(len(sources), scores, blocks)
+
+
+class _ScoredTranslation:
+    """The translation of a text that is scored, window by window, and what was counted."""
+
+    def __init__(
+        self, bundle: Bundle, lines: Sequence[InputLine], decoding: Decoding, packing: Documents | None
+    ) -> None:
+        self._bundle, self._lines, self._decoding, self._packing = bundle, lines, decoding, packing
+        self.outputs: list[str] = []
+        self.mismatches = Mismatches()
+        self._closed: int | None = None
+        self._tokens = 0
+
+    def windows(self) -> Iterable[list[Any]]:
+        """Return the windows: of lines, or of blocks of documents."""
+        if self._packing is None:
+            return text_windows(self._lines, WINDOW, lambda line: len(line.text))
+        return block_windows(self._bundle, self._lines, self._packing)
+
+    def translate(self, window: list[Any]) -> dict[str, Any]:
+        """Translate a window; returns JSON."""
+        mismatches, texts = Mismatches(), list[str]()
+        if self._packing is None:
+            found = list(translate_lines(self._bundle, window, self._decoding))
+            texts = [each.text for each in found]
+        else:
+            blocks = list(translate_blocks(self._bundle, window, self._decoding, self._packing))
+            found = [block.translation for block in blocks]
+            for block in blocks:
+                mismatches.add(block)
+                texts += block.lines
+        decided = [each for each in found if each.closed is not None]
+        return {
+            "texts": texts,
+            "closed": sum(each.closed or 0 for each in decided) if decided else None,
+            "tokens": sum(len(each.source.ids) for each in decided),
+            "mismatches": asdict(mismatches),
+        }
+
+    def add(self, found: Mapping[str, Any]) -> None:
+        """Add the next window."""
+        self.outputs += found["texts"]
+        self.mismatches.merge(found["mismatches"])
+        if found["closed"] is not None:
+            self._closed = (self._closed or 0) + found["closed"]
+            self._tokens += found["tokens"]
+
+    @property
+    def sources(self) -> list[SourceLine]:
+        """The lines or blocks that were read."""
+        if self._packing is None:
+            return read_sources(self._bundle, self._lines)
+        blocks = chain.from_iterable(block_windows(self._bundle, self._lines, self._packing))
+        return read_sources(self._bundle, source_lines(list(blocks)))
+
+    def sparsity_rate(self) -> float | None:
+        """Return the share of source positions whose gate is 0; None where no filter decided."""
+        return None if self._closed is None else self._closed / self._tokens
 
 
 def _read_columns(files: Sequence[Path]) -> list[list[str]]:

@@ -43,7 +43,7 @@ from sparsenmt.training.training_log import truncate_log
 from sparsenmt.training.validation_history import limit_reached, losses_without_target
 from sparsenmt.workflows.checkpoint_choice import choose, mean_of, mean_sizes, warn_of_damage
 from sparsenmt.workflows.prepare import open_data, warn_of_missing_words
-from sparsenmt.workflows.run_checks import check_lengths, check_start, frames_of, same_vocabularies
+from sparsenmt.workflows.run_checks import check_lengths, check_same_run, check_start, frames_of, same_vocabularies
 from sparsenmt.workflows.text_validation import make_text_validator
 from sparsenmt.workflows.validation import check_validation, make_validator, recorded_tokenizer, validation_scoring
 
@@ -105,14 +105,12 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
     device = pick_device(options.device)
     with resumable():
         workers = Workers.join(device)
-        data = open_data(recipe)
-        if isinstance(data, PreparedData):
-            check_lengths(recipe, data)
-            check_validation(recipe)
-        else:
-            _streams(recipe, data).batches(0, workers.rank, workers.size)  # refused before anything is written
-        sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
-        check_training_memory(recipe, **sizes, device=device)
+        with workers.checked_together(device):
+            data = _checked_data(recipe, workers, device)
+        with workers.checked_together(device):
+            check_same_run(
+                recipe, data.fingerprint, None if start is None else start.record()["sha256"], workers, device
+            )
         with _open_run(recipe, data.fingerprint, start, workers) as run:
             progress = None if run.newest is None else run.newest.progress()
             tell = notify if workers.is_main_process else _keep_silent
@@ -132,6 +130,19 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
             if workers.is_main_process:
                 finish(recipe, run.path, trainer.progress, trainer.validate)
             workers.barrier()  # the weights exist when the function returns, in every process
+
+
+def _checked_data(recipe: Recipe, workers: Workers, device: torch.device) -> PreparedData | PreparedText:
+    """Open the prepared data, and check that the recipe can be trained on them."""
+    data = open_data(recipe)
+    if isinstance(data, PreparedData):
+        check_lengths(recipe, data)
+        check_validation(recipe)
+    else:
+        _streams(recipe, data).batches(0, workers.rank, workers.size)  # refused before anything is written
+    sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
+    check_training_memory(recipe, **sizes, device=device)
+    return data
 
 
 @contextmanager
@@ -184,6 +195,8 @@ def _begin_or_resume(run: _RunDirectory, recipe: Recipe, data: PreparedData | Pr
         return
     truncate_log(run.path, trainer.progress)
     notify(f"{run.path}: resumes after update {trainer.progress.update:,}")
+    if (before := trainer.progress.workers) != (now := trainer.workers.size):
+        notify(f"it began with {before} processes and continues with {now}: updates keep their batches")
     if run.changed:
         store.write_recipe(run.path, recipe)
         notify("changed: " + "; ".join(describe_change(*change) for change in run.changed))

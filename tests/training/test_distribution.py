@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from sparsenmt.interrupts import Interrupted, listening
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.recipe.schema import AuxiliaryLoss
 from sparsenmt.training import distribution
-from sparsenmt.training.checkpoints import find_checkpoints
+from sparsenmt.training.checkpoints import Checkpoint, find_checkpoints
 from sparsenmt.training.distribution import Launch, Workers
 from sparsenmt.training.loop import Trainer
 from tests.training.support import DRAWN, EXITS, make_trainer, plan_of, small_model, training_options, write_dataset
@@ -66,15 +66,66 @@ def test_workers_share_an_update(tmp_path: Path, size: int, plan: DepthPlan) -> 
             assert mine[key] == pytest.approx(theirs[key], rel=1e-6)
 
 
+def test_two_processes_of_one_batch_each_are_one_with_two_in_bf16(tmp_path: Path) -> None:
+    """To the last bit: the sum of two gradients has no order. Some parameters are frozen, as under adapters."""
+    dataset = write_dataset(tmp_path / "data")
+
+    def trainer(name: str, accumulate_tokens: int, workers: Workers) -> Trainer:
+        options = training_options(batch_tokens=45, accumulate_tokens=accumulate_tokens, max_updates=6)
+        model = small_model(plan=EXITS, dtype=torch.float32)
+        for parameter_name, parameter in model.named_parameters():
+            parameter.requires_grad_("encoder" not in parameter_name)
+        return make_trainer(tmp_path / name, dataset, options, model=model, workers=workers, dtype=torch.bfloat16)
+
+    alone, together = trainer("alone", 90, Workers()), [trainer("two", 45, workers) for workers in Meeting.of(2)]
+    alone.run()
+    run_threads(together)
+    for other in together:
+        for name, value in alone.weights.state().items():
+            assert torch.equal(other.weights.state()[name], value), name
+
+
+@pytest.mark.parametrize(("before", "after", "accumulated"), [(2, 1, 45), (1, 2, 90), (2, 3, 135)])
+def test_another_number_of_processes_continues_with_the_same_batches(
+    tmp_path: Path, before: int, after: int, accumulated: int
+) -> None:
+    """In float64, from a checkpoint in the middle of the first epoch."""
+    dataset = write_dataset(tmp_path / "data")
+    options = training_options(batch_tokens=45, accumulate_tokens=accumulated, save_every=1, keep_last=99, **LIMITS)
+
+    def run(name: str, size: int, start: Checkpoint | None) -> Trainer:
+        every = Meeting.of(size) if size > 1 else [Workers()]
+        trainers = [
+            make_trainer(tmp_path / name, dataset, options, model=small_model(plan=EXITS), workers=workers)
+            for workers in every
+        ]
+        for each in trainers if start is not None else ():
+            each.restore(start)
+        run_threads(trainers)
+        return trainers[0]
+
+    whole = run("whole", before, None)
+    start = find_checkpoints(tmp_path / "whole")[0]
+    assert start.progress().batches_done > 0 and not start.progress().epoch
+    other = run("other", after, start)
+    assert other.progress.workers == whole.progress.workers == before
+    for field in ("update", "epoch", "batches_done", "target_tokens"):
+        assert getattr(other.progress, field) == getattr(whole.progress, field)
+    for name, value in whole.weights.state().items():
+        torch.testing.assert_close(other.weights.state()[name], value, rtol=1e-6, atol=1e-8)
+    moments, same = (find_checkpoints(tmp_path / name)[-1].optimizer() for name in ("other", "whole"))
+    for name, value in same.items():
+        torch.testing.assert_close(moments[name], value, rtol=1e-6, atol=1e-8)
+    states = {name.partition("/")[0] for name in find_checkpoints(tmp_path / "other")[-1].random()}
+    assert states == {str(rank) for rank in range(after)}
+
+
 def test_alone_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     workers = Workers.join(torch.device("cpu"))
     assert workers == Workers() and workers.is_main_process
     assert workers.sum([1.0, 2.0], torch.device("cpu")) == [1.0, 2.0]
     workers.barrier()
-    parameter = torch.nn.Parameter(torch.zeros(2))
-    workers.sum_gradients([parameter])
-    assert parameter.grad is None
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -92,8 +143,8 @@ def test_every_process_gets_its_own_random_states_back(tmp_path: Path, rank: int
         def sum(self, values: list[float], device: torch.device) -> list[float]:
             return values
 
-        def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-            pass
+        def start_sum(self, tensor: torch.Tensor) -> Callable[[], None]:
+            return lambda: None
 
         def barrier(self) -> None:
             pass

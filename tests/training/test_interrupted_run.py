@@ -16,6 +16,8 @@ from sparsenmt.errors import UserError
 from sparsenmt.interrupts import Interrupted
 from sparsenmt.recipe.schema import Training
 from sparsenmt.training.checkpoints import average_weights, clean_checkpoints, find_checkpoints
+from sparsenmt.training.distribution import Workers
+from sparsenmt.training.sentence_pairs import TranslationTask
 from tests.training.interrupting import Killed, Moments, Runs, assert_same, kill, outcome, terminate
 from tests.training.support import training_options, write_dataset
 
@@ -253,11 +255,10 @@ def test_the_newest_checkpoint_is_damaged(
     assert_same(found, undisturbed[torch.float32])
 
 
-def test_another_number_of_processes_is_refused(tmp_path: Path, runs: Runs) -> None:
-    from sparsenmt.training.distribution import Workers
-
+def test_more_processes_than_batches_of_an_update_are_refused(tmp_path: Path, runs: Runs) -> None:
     runs.start(tmp_path)
     trainer = runs.trainer(tmp_path, Moments())
-    trainer.workers = Workers(0, 2)
-    with pytest.raises(UserError, match="the run had 1 processes, not 2"):
+    assert isinstance(trainer.task, TranslationTask)
+    trainer.task._workers = Workers(0, 9)
+    with pytest.raises(UserError, match=r"9 processes: an update of this run has . batches, fewer than there are"):
         trainer.restore(find_checkpoints(tmp_path)[-1])

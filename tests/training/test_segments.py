@@ -496,6 +496,19 @@ def test_workers_share_the_streams(tmp_path: Path, text: TextDataset, site: dict
     for each, other in zip(again, together, strict=True):
         for name, value in other.weights.state().items():
             assert torch.equal(each.weights.state()[name], value), name
+    # Another number of processes: each takes over the memory of its streams.
+    single = trainer("single", Workers())
+    single.restore(middle)
+    single.run()
+    start = next(each for each in find_checkpoints(tmp_path / "alone") if each.update == 4)
+    more = [trainer("more", workers) for workers in Meeting.of(4)]
+    for each in more:
+        each.restore(start)
+    run_threads(more)
+    for each in (single, *more):
+        assert each.progress.update == 9
+        for name, value in alone.weights.state().items():
+            torch.testing.assert_close(each.weights.state()[name], value, rtol=1e-6, atol=1e-8)
 
 
 def test_streams_that_the_processes_do_not_divide(tmp_path: Path, text: TextDataset) -> None:

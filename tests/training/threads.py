@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -19,7 +19,6 @@ class Meeting:
     size: int
     barrier: threading.Barrier
     values: dict[int, list[float]] = field(default_factory=dict)
-    gradients: dict[int, list[torch.Tensor]] = field(default_factory=dict)
     gathered: dict[int, torch.Tensor] = field(default_factory=dict)
     tensors: dict[int, list[torch.Tensor]] = field(default_factory=dict)
 
@@ -49,14 +48,8 @@ class Threads(Workers):
         self._meet()
         return found
 
-    def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        own = list(parameters)
-        assert self.shared is not None
-        self.shared.gradients[self.rank] = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in own]
-        shared = self._meet()
-        for i, parameter in enumerate(own):
-            parameter.grad = sum((shared.gradients[rank][i] for rank in range(self.size)), torch.zeros_like(parameter))
-        self._meet()
+    def start_sum(self, tensor: torch.Tensor) -> Callable[[], None]:
+        return lambda: self.sum_tensors([tensor])  # all threads wait for the same sums in the same order
 
     def sum_tensors(self, tensors: Iterable[torch.Tensor]) -> None:
         own = list(tensors)

@@ -23,6 +23,14 @@ class FilterCounts:
     """Kept pairs whose source was truncated to `max_source_length`."""
     removed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
 
+    def add(self, other: FilterCounts) -> None:
+        """Add the numbers of other pairs."""
+        self.read += other.read
+        self.kept += other.kept
+        self.cut += other.cut
+        for reason, count in other.removed.items():
+            self.removed[reason] += count
+
 
 @dataclass(frozen=True)
 class EncodedPairs:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain, count, islice, repeat, tee
@@ -20,7 +21,8 @@ from sparsenmt.data.dataset import Dataset, DatasetWriter, count_token, write_fe
 from sparsenmt.data.documents import BlockPacker, BlockSentence, DocumentBlock, read_document_ids, tokenizer_settings
 from sparsenmt.data.features.feature_set import FeatureSet, need_tags
 from sparsenmt.data.prepare.corpus_files import TAGS, CorpusFiles, corpus_names, file_stamp, input_files
-from sparsenmt.data.prepare.filters import EncodedPairs, FilterCounts, apply_filters, truncate_sources
+from sparsenmt.data.prepare.encoder_pool import BlockEncoder, EncoderPool, encoder_pool
+from sparsenmt.data.prepare.filters import EncodedPairs, FilterCounts
 from sparsenmt.data.prepare.stages import Stages, remove_stage_record, staging_directory
 from sparsenmt.data.prepare.survey import survey_text
 from sparsenmt.data.prepared_data import (
@@ -60,13 +62,17 @@ _TAGGED_TOKENS = 1 << 14  # the same if each line is tagged, so that the progres
 _SAMPLE_SEED = 1  # of the choice of lines that vocabularies are trained on
 
 
-def prepare(data: schema.Data, *, features: Collection[str] = (), progress: bool = True) -> PreparedReport:
+def prepare(
+    data: schema.Data, *, features: Collection[str] = (), progress: bool = True, processes: int | None = None
+) -> PreparedReport:
     """Prepare a corpus: write `data.directory`, unless it already holds the result of these settings and texts.
 
     Args:
         data: the recipe's data section, with its paths resolved.
         features: source features that the recipe's methods need.
         progress: show the progress on stderr.
+        processes: that encode sentence pairs, of one thread each; None: this process, with the tokenizer's threads. The
+            result is the same.
 
     Raises:
         UserError: the input or the settings are wrong. Nothing is left half-written.
@@ -93,7 +99,7 @@ def prepare(data: schema.Data, *, features: Collection[str] = (), progress: bool
         check_replaceable(directory)
         complete = (staging / MANIFEST).exists() and matching_manifest(staging, settings, inputs.entries, progress)
         kind = _TextPreparation if data.is_language_model else _PairPreparation
-        manifest = complete or kind(data, inputs, sorted(features), staging, progress).run(settings)
+        manifest = complete or kind(data, inputs, sorted(features), staging, progress, processes).run(settings)
         remove_stage_record(staging)
         publish_directory(staging, directory)
     return PreparedReport.from_manifest(directory, manifest, up_to_date=False)
@@ -175,10 +181,16 @@ class _Preparation:
     """The stages of a preparation in a temporary directory."""
 
     def __init__(
-        self, data: schema.Data, inputs: CorpusFiles, features: list[str], staging: Path, progress: bool
+        self,
+        data: schema.Data,
+        inputs: CorpusFiles,
+        features: list[str],
+        staging: Path,
+        progress: bool,
+        processes: int | None,
     ) -> None:
         self._data, self._inputs, self._features = data, inputs, features
-        self._staging, self._progress = staging, progress
+        self._staging, self._progress, self._processes = staging, progress, processes
         self._tags = CorpusTags(data) if need_tags(features) else None
         self._corpora = [*data.train, data.dev]
         self._names = [*corpus_names(data.train), "dev"]
@@ -198,7 +210,9 @@ class _Preparation:
         stage_names = [directory.name for directory in self._directories]
         stages.run("vocabularies", self._make_tokenizers)
         tokenizers = Tokenizers.load(self._staging / "tokenizers")
-        reports = [stages.run(name, partial(self._write, n, tokenizers)) for n, name in enumerate(stage_names)]
+        with self._encoders() as pool:
+            works = [partial(self._write, number, tokenizers, pool) for number in range(len(stage_names))]
+            reports = [stages.run(name, work) for name, work in zip(stage_names, works, strict=True)]
         self._complete(stages, stage_names, tokenizers)
         self._inputs.check_unchanged()
         return write_manifest(
@@ -219,6 +233,10 @@ class _Preparation:
             UserError: it is missing or does not fit the texts.
         """
 
+    def _encoders(self) -> AbstractContextManager[EncoderPool]:
+        """The processes that encode the corpora."""
+        return encoder_pool(self._staging / "tokenizers", self._data.filters, self._processes)
+
     def _make_tokenizers(self) -> None:
         """Save the tokenizers: those of a model, or new ones."""
         if self._data.tokenizer.from_model is None:
@@ -238,7 +256,7 @@ class _Preparation:
         """Train the tokenizers on all training corpora, each once, whatever its weight, and save them."""
         raise NotImplementedError
 
-    def _write(self, number: int, tokenizers: Tokenizers) -> dict[str, Any]:
+    def _write(self, number: int, tokenizers: Tokenizers, pool: EncoderPool) -> dict[str, Any]:
         """Encode and store a corpus, and return its report.
 
         Raises:
@@ -265,7 +283,7 @@ class _TextPreparation(_Preparation):
         tokenizer = self._trained([corpus.text for corpus in self._data.train])
         Tokenizers(tokenizer, tokenizer, shared=True).save(self._staging / "tokenizers")
 
-    def _write(self, number: int, tokenizers: Tokenizers) -> dict[str, Any]:
+    def _write(self, number: int, tokenizers: Tokenizers, pool: EncoderPool) -> dict[str, Any]:
         corpus, name, directory = self._corpora[number], self._names[number], self._directories[number]
         lines = progress_over(
             read_lines(corpus.text), f"encoding {name}", total=self._inputs.lines[number], shown=self._progress
@@ -317,7 +335,7 @@ class _PairPreparation(_Preparation):
             tokenizers = Tokenizers(train("source", sources), train("target", targets), shared=False)
         tokenizers.save(self._staging / "tokenizers")
 
-    def _write(self, number: int, tokenizers: Tokenizers) -> dict[str, Any]:
+    def _write(self, number: int, tokenizers: Tokenizers, pool: EncoderPool) -> dict[str, Any]:
         """Encode, filter and store a corpus. All validation pairs are kept; their sources are truncated like others.
 
         Raises:
@@ -329,7 +347,7 @@ class _PairPreparation(_Preparation):
         with DatasetWriter(
             directory, name=name, source_size=sizes[0], target_size=sizes[1], features=self._features
         ) as writer:
-            documents = self._append(number, tokenizers, counts, writer)
+            documents = self._append(number, tokenizers, pool, counts, writer)
         if not counts.kept:
             removed = ", ".join(f"{count:,} by {reason}" for reason, count in counts.removed.items())
             raise UserError(
@@ -345,11 +363,14 @@ class _PairPreparation(_Preparation):
             report = replace(report, documents=documents, blocks=len(dataset))
         return {key: value for key, value in asdict(report).items() if value is not None}
 
-    def _append(self, number: int, tokenizers: Tokenizers, counts: FilterCounts, writer: DatasetWriter) -> int | None:
+    def _append(
+        self, number: int, tokenizers: Tokenizers, pool: EncoderPool, counts: FilterCounts, writer: DatasetWriter
+    ) -> int | None:
         """Store the pairs of a corpus, or its blocks; returns the number of documents if their ids are known."""
         if self._data.documents is None:
-            for _, pairs in self._encoded(number, tokenizers, counts):
-                writer.append(pairs.source, pairs.target, pairs.lines)
+            for found in pool.blocks(self._rows(number), self._encoder(number, tokenizers)):
+                counts.add(found.counts)
+                writer.append_packed(found.source, found.target, found.lines)
             return None
         documents = 0
         last: Hashable = None
@@ -365,24 +386,25 @@ class _PairPreparation(_Preparation):
         self, number: int, tokenizers: Tokenizers, counts: FilterCounts
     ) -> Iterator[tuple[list[tuple[str, ...]], EncodedPairs]]:
         """Encode and filter a corpus batch by batch: the texts of all pairs, and the pairs that the filters keep."""
-        corpus, filters = self._corpora[number], self._data.filters
+        encoder = self._encoder(number, tokenizers)
+        for rows in self._rows(number):
+            yield rows, encoder.pairs(rows, counts.read, counts)
+
+    def _rows(self, number: int) -> Iterator[list[tuple[str, ...]]]:
+        """Read the pairs of a corpus in blocks."""
+        corpus = self._corpora[number]
         lines = progress_over(
             read_parallel([corpus.source, corpus.target]),
             f"encoding {self._names[number]}",
             total=self._inputs.lines[number],
             shown=self._progress,
         )
-        for rows in bounded_batches(lines, lambda row: len(row[0]) + len(row[1])):
-            first = counts.read
-            pairs = EncodedPairs(
-                source=tokenizers.source.encode_batch([row[0] for row in rows]),
-                target=tokenizers.target.encode_batch([row[1] for row in rows]),
-                lines=range(first, first + len(rows)),
-            )
-            if number == len(self._data.train):  # dev
-                yield rows, truncate_sources(pairs, filters.max_source_length, counts)
-            else:
-                yield rows, apply_filters(pairs, filters, counts)
+        return bounded_batches(lines, lambda row: len(row[0]) + len(row[1]))
+
+    def _encoder(self, number: int, tokenizers: Tokenizers) -> BlockEncoder:
+        """The encoder of a corpus: all validation pairs are kept."""
+        keeps_all = number == len(self._data.train)
+        return BlockEncoder(tokenizers, self._data.filters, keeps_all, single=self._processes == 1)
 
     def _packed(
         self, number: int, tokenizers: Tokenizers, counts: FilterCounts, tags: Iterable[TaggedSentence] | None = None
