@@ -7,6 +7,7 @@ vocabulary.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.model.protocol import NEVER, TranslationModel
+from sparsenmt.native.reordered import Product
 
 CHUNK_ROWS = 512
 """Rows of a chunk: enough for an efficient matrix product, small compared with the other activations."""
@@ -54,14 +56,15 @@ def backward_through_projection(
             bias.grad = torch.zeros_like(bias)
         columns -= table[never].sum(0, dtype=wide)
         mean_bias = float(bias.index_fill(0, never, 0.0).sum(dtype=wide)) / size
-    buffer = hidden.new_empty(min(CHUNK_ROWS, len(hidden)), table.shape[0])
+    chunk = min(CHUNK_ROWS, len(hidden))
+    chunks = math.ceil(len(hidden) / CHUNK_ROWS)
+    project, project_back = (Product(table, chunk, transposed=back, inputs=chunks) for back in (False, True))
+    buffer = hidden.new_empty(chunk, table.shape[0])
     gradients, losses, nlls = [], [], []
     total = torch.zeros_like(columns)  # (D) sum of w h
-    chunks = zip(hidden.split(CHUNK_ROWS), target.split(CHUNK_ROWS), weights.split(CHUNK_ROWS), strict=True)
-    for rows, wanted, weight in chunks:
-        logits = torch.mm(rows, table.t(), out=buffer[: len(rows)])  # (n, V)
-        if bias is not None:
-            logits += bias
+    parts = zip(hidden.split(CHUNK_ROWS), target.split(CHUNK_ROWS), weights.split(CHUNK_ROWS), strict=True)
+    for rows, wanted, weight in parts:
+        logits = project(rows, bias, buffer[: len(rows)])  # (n, V)
         top, own = logits.amax(-1).to(wide), logits.gather(1, wanted[:, None]).squeeze(1).to(wide)
         p = _probabilities(logits, wide)
         # The log of the normalizer from the most likely token, whose p is exact: no second pass of exponentials.
@@ -78,7 +81,7 @@ def backward_through_projection(
         total += weighted.sum(0)
         if table.grad is not None:
             table.grad.addmm_(p.t(), weighted.to(rows.dtype))
-        gradient = (torch.mm(p, table).to(wide) - uniform * columns) * weight[:, None]
+        gradient = (project_back(p).to(wide) - uniform * columns) * weight[:, None]
         gradients.append(gradient.to(rows.dtype))
     if smoothing and table.grad is not None:
         table.grad -= (uniform * total).to(table.dtype)
