@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.model.protocol import NEVER, TranslationModel
+from sparsenmt.native.gradients import loss_kernel
 from sparsenmt.native.reordered import Product
 
 CHUNK_ROWS = 512
@@ -65,17 +66,13 @@ def backward_through_projection(
     parts = zip(hidden.split(CHUNK_ROWS), target.split(CHUNK_ROWS), weights.split(CHUNK_ROWS), strict=True)
     for rows, wanted, weight in parts:
         logits = project(rows, bias, buffer[: len(rows)])  # (n, V)
-        top, own = logits.amax(-1).to(wide), logits.gather(1, wanted[:, None]).squeeze(1).to(wide)
-        p = _probabilities(logits, wide)
-        # The log of the normalizer from the most likely token, whose p is exact: no second pass of exponentials.
-        log_sum = top - p.amax(-1).log()
+        p, log_sum, own = _solve(logits, wanted, 1 - smoothing, wide)
         nll = log_sum - own
         mean = rows.to(wide) @ columns / size + mean_bias  # (n) mean of the logits
         losses.append((1 - smoothing) * nll + smoothing * (log_sum - mean))
         nlls.append(nll)
-        p.scatter_add_(1, wanted[:, None], torch.full_like(nll, smoothing - 1)[:, None])
         if bias is not None and bias.grad is not None:
-            bias.grad += (weight @ p).to(bias.dtype)
+            bias.grad += (weight @ p.to(wide)).to(bias.dtype)
         p = p.to(rows.dtype)
         weighted = rows.to(wide) * weight[:, None]  # (n, D)
         total += weighted.sum(0)
@@ -95,6 +92,24 @@ def backward_through_projection(
 def _excluded(bias: Tensor | None) -> Tensor:
     """The tokens that an output bias excludes."""
     return torch.empty(0, dtype=torch.long) if bias is None else (bias <= NEVER / 2).nonzero().flatten()
+
+
+def _solve(logits: Tensor, target: Tensor, share: float, wide: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute the softmax of logits (n, V), which may be overwritten, less ``share`` at the targets (n).
+
+    Returns:
+        that, (n, V); in ``wide`` (n) the logarithms of the normalizers, and the targets' logits.
+    """
+    kernel = loss_kernel(logits)
+    if kernel is not None:
+        own, log_sum = kernel.loss(logits, target, share)
+        return logits, log_sum, own
+    top, own = logits.amax(-1).to(wide), logits.gather(1, target[:, None]).squeeze(1).to(wide)
+    p = _probabilities(logits, wide)
+    # The log of the normalizer from the most likely token, whose p is exact: no second pass of exponentials.
+    log_sum = top - p.amax(-1).log()
+    p.scatter_add_(1, target[:, None], torch.full_like(own, -share)[:, None])
+    return p, log_sum, own
 
 
 def _probabilities(logits: Tensor, dtype: torch.dtype) -> Tensor:
