@@ -70,7 +70,7 @@ inline void tile(const float* a, int64_t row, int64_t column, int64_t depth, con
 template <int vectors>
 void columns(const float* a, int64_t row, int64_t column, int64_t m, int64_t depth, const float* b, int64_t b_row,
              float* c, int64_t c_row) {
-  constexpr int kRows = vectors == 4 ? 5 : 8;  // as many sums as registers hold
+  constexpr int kRows = vectors > 2 ? 5 : 8;  // as many sums as registers hold
   int64_t i = 0;
   for (; i + kRows <= m; i += kRows)
     tile<vectors, kRows>(a + i * row, row, column, depth, b, b_row, c + i * c_row, c_row);
@@ -83,6 +83,7 @@ void multiply(const float* a, int64_t row, int64_t column, int64_t m, int64_t de
               int64_t n, float* c) {
   int64_t j = 0;
   for (; j + 4 * kLanes <= n; j += 4 * kLanes) columns<4>(a, row, column, m, depth, b + j, b_row, c + j, n);
+  for (; j + 3 * kLanes <= n; j += 3 * kLanes) columns<3>(a, row, column, m, depth, b + j, b_row, c + j, n);
   for (; j + 2 * kLanes <= n; j += 2 * kLanes) columns<2>(a, row, column, m, depth, b + j, b_row, c + j, n);
   for (; j < n; j += kLanes) columns<1>(a, row, column, m, depth, b + j, b_row, c + j, n);
 }
@@ -93,14 +94,16 @@ struct Head {
   const Problem& given;
   int64_t width;  // keys, up to the next multiple of 16
   float scale;
-  std::vector<float> q, k, v, of_out, turned, weights, slopes, result;
+  std::vector<float> q, k, v, of_out, turned, bias, weights, slopes, result;
 
   explicit Head(const Problem& problem)
       : given(problem), width((problem.keys + kLanes - 1) / kLanes * kLanes),
         scale(1.0f / std::sqrt(static_cast<float>(problem.size))), q(problem.queries * problem.size),
         k(problem.keys * problem.size), v(problem.keys * problem.size), of_out(problem.queries * problem.size),
-        turned(problem.size * width), weights(problem.queries * width), slopes(problem.queries * width),
-        result(std::max(problem.queries, problem.keys) * problem.size) {}
+        turned(problem.size * width), bias(width), weights(problem.queries * width), slopes(problem.queries * width),
+        result(std::max(problem.queries, problem.keys) * problem.size) {
+    std::fill(bias.begin() + problem.keys, bias.end(), -std::numeric_limits<float>::infinity());
+  }
 
   void read(const void* from, const int64_t* strides, int64_t b, int64_t h, int64_t rows, float factor, float* to) {
     const Number* first = static_cast<const Number*>(from) + b * strides[0] + h * strides[1];
@@ -127,19 +130,23 @@ struct Head {
     read(given.v, given.strides + 6, b, h, given.keys, 1.0f, v.data());
     turn(k.data());
     multiply(q.data(), given.size, 1, given.queries, given.size, turned.data(), width, width, weights.data());
+    if (given.bias) std::copy(given.bias + b * given.keys, given.bias + (b + 1) * given.keys, bias.begin());
     for (int64_t t = 0; t < given.queries; t++)
-      normalize(weights.data() + t * width, given.bias ? given.bias + b * given.keys : nullptr,
-                given.causal ? std::min(t + 1, given.keys) : given.keys);
+      normalize(weights.data() + t * width, given.causal ? t : width);
   }
 
-  // Scores to weights; from `seen` on they are 0.
-  void normalize(float* row, const float* bias, int64_t seen) {
-    const float never = -std::numeric_limits<float>::infinity();
-    if (bias)
-      for (int64_t i = 0; i < seen; i++) row[i] += bias[i];
-    std::fill(row + seen, row + width, never);
-    Floats most = all(never);
-    for (int64_t i = 0; i < width; i += kLanes) most = larger(load(row + i), most);
+  // Scores to weights; after the key `last` they are 0.
+  void normalize(float* row, int64_t last) {
+    const Floats never = all(-std::numeric_limits<float>::infinity());
+    const Ints numbers = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    Floats most = never;
+    for (int64_t i = 0; i < width; i += kLanes) {
+      const Floats x = numbers + static_cast<int32_t>(i) > static_cast<int32_t>(last)
+                           ? never
+                           : load(row + i) + load(bias.data() + i);
+      store(row + i, x);
+      most = larger(x, most);
+    }
     const float top = largest(most);
     Floats sum = all(0.0f);
     for (int64_t i = 0; i < width; i += kLanes) {

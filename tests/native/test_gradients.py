@@ -86,7 +86,7 @@ def test_a_loss_that_is_not_finite_stays_so(found: GradientKernels) -> None:
     for bad in (float("nan"), float("inf")):
         logits = torch.randn(2, 40)
         logits[1, 3] = bad
-        own, logs = found.loss(logits, torch.tensor([1, 2]), 0.9)
+        _, logs = found.loss(logits, torch.tensor([1, 2]), 0.9)
         assert torch.isfinite(logs).tolist() == [True, False]
 
 
