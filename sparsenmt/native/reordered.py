@@ -50,7 +50,7 @@ class Product:
         self._packed = _reorder(self._matrix, rows) if faster else None
 
     def __call__(self, x: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-        """x (N, in) -> (N, out), plus the bias (out); it may be written to ``out``."""
+        """x (N, in) -> (N, out), plus the bias (out). It may be written to ``out``."""
         if self._packed is not None:
             return _multiply(x, self._packed, bias)
         if bias is None:
@@ -65,8 +65,10 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """x (..., in) -> (..., out)."""
         ctx.save_for_backward(x, weight)
-        rows = x.reshape(-1, x.shape[-1])  # (N, in)
-        return Product(weight, len(rows))(rows, bias).view(*x.shape[:-1], -1)
+        rows = Product(weight, _rows(x))(x.reshape(-1, x.shape[-1]), bias)
+        # Of a view that is made here, autograd would refuse a ReLU in place.
+        shaped: Tensor = torch.ops.aten._unsafe_view(rows, [*x.shape[:-1], rows.shape[1]])
+        return shaped
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:

@@ -29,6 +29,7 @@ def test_values_and_gradients_are_those_of_pytorch(shape: tuple[int, ...], biase
     leaves, added = [x, weight, *([bias] if biased else [])], bias if biased else None
     found, expected = linear(x, weight, added), F.linear(x, weight, added)
     torch.testing.assert_close(found, expected)
+    assert not found._is_view()
     given = torch.randn_like(expected).mT.contiguous().mT  # another layout
     pairs = zip(torch.autograd.grad(found, leaves, given), torch.autograd.grad(expected, leaves, given), strict=True)
     for ours, theirs in pairs:
