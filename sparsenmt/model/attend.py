@@ -27,6 +27,7 @@ from sparsenmt.model.bands import (
 )
 from sparsenmt.model.dropout import dropout as drop_out
 from sparsenmt.model.sockets import Keys, Pattern, Transform
+from sparsenmt.native.gradients import attend_short
 from sparsenmt.native.kernels import kernels
 from sparsenmt.native.steps import HEAD_SIZES
 
@@ -180,6 +181,9 @@ def attend_fused(
     if mask is None:
         square = q.shape[2] == k.shape[2]  # otherwise PyTorch aligns a causal mask with the first key, not the last
         mask = make_mask(keys, transform, q.dtype, causal=causal, square=square)
+    short = None if dropout else attend_short(q, k, v, None if mask is None else mask.scores, causal and mask is None)
+    if short is not None:
+        return short if mask is None or mask.fully_masked is None else short.masked_fill(mask.fully_masked, 0.0)
     if _plain_is_faster(q, k, dropout):
         context = _attend_plain(q, k, v, mask, dropout, causal)
         return context if mask is None or mask.fully_masked is None else context.masked_fill(mask.fully_masked, 0.0)

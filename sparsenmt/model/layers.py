@@ -75,7 +75,9 @@ class FeedForward(nn.Module):
         if self.packed_inner is not None:
             hidden = self.packed_inner(x)
         else:
-            hidden = ACTIVATIONS[self.activation](self.inner(x))
+            # In place: autograd needs the result of a ReLU, not its input.
+            activate = torch.relu_ if self.activation == "relu" else ACTIVATIONS[self.activation]
+            hidden = activate(self.inner(x))
             hidden = dropout(hidden, self.dropout) if self.training else hidden
         output: Tensor = self.outer(hidden)
         return output

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from sparsenmt.model.dropout import dropout
 from sparsenmt.native.kernels import MOST_IN_ORDER, kernels
 from sparsenmt.native.packing import PackedMatrix, RowTable, has_whole_rows, pack, row_table
+from sparsenmt.native.reordered import linear
 from sparsenmt.native.token_lists import TokenLists
 
 Activation = Literal["none", "relu", "gelu", "gelu_tanh", "silu"]
@@ -93,7 +94,7 @@ class Linear(nn.Linear):
         """(..., in) -> (..., out)."""
         if self.packed is not None:
             return self.packed(input)
-        output = F.linear(input, self.weight, self.bias)
+        output = linear(input, self.weight, self.bias)
         return output if self.adapter is None else output + self.adapter(input)
 
     def pack(self, how: Packing = Packing()) -> None:

@@ -102,7 +102,7 @@ class Library(Generic[Kernels]):
             *(path.read_bytes().decode() for path in (*self.headers, *self.sources, _OPENMP)),
             repr((_FLAGS, self.flags, _VARIANTS, _more_flags())),
             compiler.identity(),
-            f"{platform.system()} {platform.machine()} {torch.__version__} {_processor()}",
+            f"{platform.system()} {platform.machine()} {torch.__version__} {processor()}",
         ]
         return f"{self.name}-{sha256_text(chr(10).join(parts))[:24]}"
 
@@ -246,7 +246,8 @@ def _alone(folder: Path) -> Iterator[bool]:
         yield False
 
 
-def _processor() -> str:
+def processor() -> str:
+    """A description of the processor: its features, as far as the system tells them."""
     info = Path("/proc/cpuinfo")
     lines = info.read_bytes().decode(errors="replace").split("\n") if info.exists() else []
     return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())

@@ -7,6 +7,7 @@ vocabulary.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.model.protocol import NEVER, TranslationModel
+from sparsenmt.native.gradients import loss_kernel
+from sparsenmt.native.reordered import Product
 
 CHUNK_ROWS = 512
 """Rows of a chunk: enough for an efficient matrix product, small compared with the other activations."""
@@ -54,31 +57,28 @@ def backward_through_projection(
             bias.grad = torch.zeros_like(bias)
         columns -= table[never].sum(0, dtype=wide)
         mean_bias = float(bias.index_fill(0, never, 0.0).sum(dtype=wide)) / size
-    buffer = hidden.new_empty(min(CHUNK_ROWS, len(hidden)), table.shape[0])
+    chunk = min(CHUNK_ROWS, len(hidden))
+    chunks = math.ceil(len(hidden) / CHUNK_ROWS)
+    project, project_back = (Product(table, chunk, transposed=back, inputs=chunks) for back in (False, True))
+    buffer = hidden.new_empty(chunk, table.shape[0])
     gradients, losses, nlls = [], [], []
     total = torch.zeros_like(columns)  # (D) sum of w h
-    chunks = zip(hidden.split(CHUNK_ROWS), target.split(CHUNK_ROWS), weights.split(CHUNK_ROWS), strict=True)
-    for rows, wanted, weight in chunks:
-        logits = torch.mm(rows, table.t(), out=buffer[: len(rows)])  # (n, V)
-        if bias is not None:
-            logits += bias
-        top, own = logits.amax(-1).to(wide), logits.gather(1, wanted[:, None]).squeeze(1).to(wide)
-        p = _probabilities(logits, wide)
-        # The log of the normalizer from the most likely token, whose p is exact: no second pass of exponentials.
-        log_sum = top - p.amax(-1).log()
+    parts = zip(hidden.split(CHUNK_ROWS), target.split(CHUNK_ROWS), weights.split(CHUNK_ROWS), strict=True)
+    for rows, wanted, weight in parts:
+        logits = project(rows, bias, buffer[: len(rows)])  # (n, V)
+        p, log_sum, own = _solve(logits, wanted, 1 - smoothing, wide)
         nll = log_sum - own
         mean = rows.to(wide) @ columns / size + mean_bias  # (n) mean of the logits
         losses.append((1 - smoothing) * nll + smoothing * (log_sum - mean))
         nlls.append(nll)
-        p.scatter_add_(1, wanted[:, None], torch.full_like(nll, smoothing - 1)[:, None])
         if bias is not None and bias.grad is not None:
-            bias.grad += (weight @ p).to(bias.dtype)
+            bias.grad += (weight @ p.to(wide)).to(bias.dtype)
         p = p.to(rows.dtype)
         weighted = rows.to(wide) * weight[:, None]  # (n, D)
         total += weighted.sum(0)
         if table.grad is not None:
             table.grad.addmm_(p.t(), weighted.to(rows.dtype))
-        gradient = (torch.mm(p, table).to(wide) - uniform * columns) * weight[:, None]
+        gradient = (project_back(p).to(wide) - uniform * columns) * weight[:, None]
         gradients.append(gradient.to(rows.dtype))
     if smoothing and table.grad is not None:
         table.grad -= (uniform * total).to(table.dtype)
@@ -92,6 +92,24 @@ def backward_through_projection(
 def _excluded(bias: Tensor | None) -> Tensor:
     """The tokens that an output bias excludes."""
     return torch.empty(0, dtype=torch.long) if bias is None else (bias <= NEVER / 2).nonzero().flatten()
+
+
+def _solve(logits: Tensor, target: Tensor, share: float, wide: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute the softmax of logits (n, V), which may be overwritten, less ``share`` at the targets (n).
+
+    Returns:
+        that, (n, V); in ``wide`` (n) the logarithms of the normalizers, and the targets' logits.
+    """
+    kernel = loss_kernel(logits)
+    if kernel is not None:
+        own, log_sum = kernel.loss(logits, target, share)
+        return logits, log_sum, own
+    top, own = logits.amax(-1).to(wide), logits.gather(1, target[:, None]).squeeze(1).to(wide)
+    p = _probabilities(logits, wide)
+    # The log of the normalizer from the most likely token, whose p is exact: no second pass of exponentials.
+    log_sum = top - p.amax(-1).log()
+    p.scatter_add_(1, target[:, None], torch.full_like(own, -share)[:, None])
+    return p, log_sum, own
 
 
 def _probabilities(logits: Tensor, dtype: torch.dtype) -> Tensor:

@@ -67,18 +67,19 @@ def small_model(
     dropout: float = 0.0,
     dtype: torch.dtype = torch.float64,
     pieces: int = PIECES,
+    dimension: int = 16,
 ) -> Transformer:
     """A Transformer with one table for everything."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         site = SiteModules(SiteHeads(2), lambda *place: Softmax())
         model = Transformer(
-            BlockOptions(16, 32, "pre", "relu", dropout, dropout, dropout),
+            BlockOptions(dimension, 32, "pre", "relu", dropout, dropout, dropout),
             Vocabulary(pieces, pieces, "all"),
             PositionOptions("sinusoidal", 64),
             plan,
             (site, site, site),
-            output=[Dimmer(16)] if filtered else [],
+            output=[Dimmer(dimension)] if filtered else [],
         )
     return model.to(dtype)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Sequence
 from typing import Literal
@@ -15,6 +16,7 @@ from sparsenmt.data.vocabulary import EOS
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.sockets import Gates, MemoryFilter
 from sparsenmt.model.transformer import Transformer
+from sparsenmt.native import reordered
 from sparsenmt.recipe.schema import AuxiliaryLoss
 from sparsenmt.training import loss
 from sparsenmt.training.gradients import BatchResult, Objective, UpdateTotals, accumulate_gradients
@@ -62,6 +64,26 @@ def test_equals_autograd_of_the_definition(
     assert sum(result.loss for result in results) == pytest.approx(float(expected_loss.detach()), rel=1e-9)
     if filtered:
         assert all(abs(found["memory.output.0.direction"]) > 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("switch", ["always", "0"])
+def test_compiled_kernels_give_the_gradients_of_float64(
+    switch: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of products, attention, the loss and a ReLU that overwrites its input; without kernels alike."""
+    monkeypatch.setenv("SPARSENMT_NATIVE", switch)
+    monkeypatch.setattr(reordered, "_LEAST_WORK", 0)
+    wide = small_model(plan=EXITS, dimension=32)
+    own, objective = copy.deepcopy(wide).to(dtype), Objective(0.1, "tokens", {})
+    batches = [make_batch(pairs(5, 1)), make_batch(pairs(2, 2, longest=3))]
+    expected, found = (accumulated(model.train(), batches, objective)[1] for model in (wide, own))
+    for name in expected:
+        if dtype == torch.float32:
+            torch.testing.assert_close(found[name].double(), expected[name], rtol=1e-4, atol=1e-6)
+        else:
+            distance = (found[name].double() - expected[name]).norm()
+            assert distance < 0.1 * expected[name].norm() + 1e-3, name
 
 
 @pytest.mark.parametrize("normalization", ["tokens", "sentences"])

@@ -1,0 +1,314 @@
+"""The compiled kernels of training, with their gradients: fp32 and bf16, on the CPU.
+
+They are built by the first training, checked against PyTorch in float64, and used where they are measured faster.
+Shapes: B sentences, H heads, Q queries, K keys, E head size, N rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparsenmt.native.address import address, check
+from sparsenmt.native.build import Library, wanted
+from sparsenmt.native.choice import Choice, Trial, usual_length
+
+_FOLDER = Path(__file__).parent
+_LANES = 16
+_MOST_KEYS, _MOST_SIZE = 256, 256  # of short sentences; a head's size
+_DTYPES = (torch.float32, torch.bfloat16)
+_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
+_CHECKED_CORES = (1, 3)
+_THREAD_WORK = 1 << 14  # numbers from which on one more thread pays
+_TRIAL_SCORES, _TRIAL_ROWS = 1 << 17, 64
+
+_POINTER, _NUMBER, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
+_ARGUMENTS = {
+    "sparsenmt_loss": [_POINTER, _NUMBER, _SIZE, _SIZE, _POINTER, ctypes.c_float, _POINTER, _POINTER, _NUMBER],
+    "sparsenmt_short_attention": [_POINTER, _NUMBER, _POINTER, _NUMBER],
+    "sparsenmt_short_attention_backward": [_POINTER, _NUMBER, *[_POINTER] * 5, _NUMBER],
+}
+
+
+class _Problem(ctypes.Structure):
+    """The C struct."""
+
+    _fields_ = (
+        *((name, _SIZE) for name in ("batch", "heads", "queries", "keys", "size")),
+        *((name, _POINTER) for name in ("q", "k", "v", "strides", "bias")),
+        ("causal", _SIZE),
+    )
+
+
+class GradientKernels:
+    """The library's functions.
+
+    Attributes:
+        cores: threads of every call; None: as many as its work is worth.
+    """
+
+    cores: int | None = None
+
+    def __init__(self, path: Path) -> None:
+        self._library = ctypes.CDLL(str(path))
+        for name, arguments in _ARGUMENTS.items():
+            function = getattr(self._library, name)
+            function.argtypes, function.restype = arguments, None
+        self.choice = Choice(path.stem)
+
+    def __deepcopy__(self, memo: object) -> GradientKernels:
+        """Return the same object: copies of a model share the library."""
+        return self
+
+    def loss(self, logits: Tensor, target: Tensor, share: float) -> tuple[Tensor, Tensor]:
+        """Overwrite logits (N, V) by their softmax less ``share`` at the target (N).
+
+        Returns:
+            the logits of the targets and the logarithms of the normalizers, (N) in fp32.
+        """
+        rows, size = logits.shape
+        check(not len(target) or 0 <= int(target.min()) <= int(target.max()) < size, "targets in the vocabulary")
+        own, logs = logits.new_empty(2, rows, dtype=torch.float32).unbind()
+        self._library.sparsenmt_loss(
+            *(address(logits, logits.dtype, rows, size), logits.dtype == torch.bfloat16, rows, size),
+            *(address(target, torch.long, rows), share, own.data_ptr(), logs.data_ptr(), self._threads(logits.numel())),
+        )
+        return own, logs
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> Tensor:
+        """q (B, H, Q, E), k and v (B, H, K, E), bias (B, K) in fp32 -> (B, H, Q, E), of which heads follow queries."""
+        problem, work = _problem(q, k, v, bias, causal)
+        out = q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3])
+        pointers = ctypes.addressof(problem), q.dtype == torch.bfloat16, out.data_ptr()
+        self._library.sparsenmt_short_attention(*pointers, self._threads(work))
+        return out.transpose(1, 2)
+
+    def attend_back(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, given: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradients of q, k and v from ``given`` (B, H, Q, E), that of the result of `attend`."""
+        problem, work = _problem(q, k, v, bias, causal)
+        given = given if given.stride(-1) == 1 else given.contiguous()
+        of_q, of_k, of_v = (x.new_empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]) for x in (q, k, v))
+        self._library.sparsenmt_short_attention_backward(
+            *(ctypes.addressof(problem), q.dtype == torch.bfloat16, address(given, q.dtype, *q.shape, free=3)),
+            *((_SIZE * 3)(*given.stride()[:3]), of_q.data_ptr(), of_k.data_ptr(), of_v.data_ptr(), self._threads(work)),
+        )
+        return of_q.transpose(1, 2), of_k.transpose(1, 2), of_v.transpose(1, 2)
+
+    def _threads(self, work: int) -> int:
+        worth = max(1, min(torch.get_num_threads(), work // _THREAD_WORK))
+        return worth if self.cores is None else self.cores
+
+    def faster_loss(self, logits: Tensor) -> bool:
+        """Return True if `loss` is faster than PyTorch for such logits."""
+        dtype, size = logits.dtype, 1 << logits.shape[1].bit_length()
+        return self.choice.faster(f"loss {_name(dtype)} {size}", partial(_loss_trial, self, dtype, size))
+
+    def faster_attention(self, dtype: torch.dtype, size: int, length: int) -> bool:
+        """Return True if `attend`, with its gradients, is faster than PyTorch for sentences of this length."""
+        stands = usual_length(length)
+        name = f"attention {_name(dtype)} {size} {stands}"
+        return self.choice.faster(name, partial(_attention_trial, self, dtype, size, stands))
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _problem(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> tuple[_Problem, int]:
+    """The C struct, which keeps alive what it points to, and the number of multiplications of one product."""
+    (batch, heads, queries, size), keys = q.shape, k.shape[2]
+    check(size % _LANES == 0 and keys > 0 and queries > 0, f"heads of a multiple of {_LANES}, and keys")
+    check(not causal or queries == keys, "as many queries as keys where causality hides keys")
+    pointers = [address(x, q.dtype, batch, heads, x.shape[2], size, free=3) for x in (q, k, v)]
+    check(v.shape[2] == keys, "as many values as keys")
+    strides = (_SIZE * 9)(*(step for x in (q, k, v) for step in x.stride()[:3]))
+    added = None if bias is None else address(bias, torch.float32, batch, keys)
+    problem = _Problem(batch, heads, queries, keys, size, *pointers, ctypes.addressof(strides), added, causal)
+    problem.held = strides, bias  # type: ignore[attr-defined]
+    return problem, batch * heads * queries * keys * size
+
+
+class _Attention(torch.autograd.Function):
+    """Attention by the kernel; the weights are computed anew for the gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> Tensor:
+        found = gradient_kernels()
+        assert found is not None
+        ctx.save_for_backward(q, k, v, *([] if bias is None else [bias]))
+        ctx.causal, ctx.kernels = causal, found
+        return found.attend(q, k, v, bias, causal)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        q, k, v, *bias = ctx.saved_tensors
+        found = ctx.kernels.attend_back(q, k, v, bias[0] if bias else None, ctx.causal, grads[0])
+        return *found, None, None
+
+
+def attend_short(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> Tensor | None:
+    """Softmax attention in training: q (B, H, Q, E), k and v (B, H, K, E) -> (B, H, Q, E).
+
+    Args:
+        bias: is added to the scores: (B, 1, 1, K); minus infinity hides a key.
+        causal: no query sees later keys.
+
+    Returns:
+        None if there is no kernel for these tensors, or it is not faster.
+    """
+    if q.dtype not in _DTYPES or q.device.type != "cpu" or not torch.is_grad_enabled():
+        return None
+    (batch, _, queries, size), keys = q.shape, k.shape[2]
+    if not (0 < keys <= _MOST_KEYS and 0 < queries <= _MOST_KEYS and size <= _MOST_SIZE and size % _LANES == 0):
+        return None
+    if k.shape[0] != batch or not (q.dtype == k.dtype == v.dtype) or (causal and queries != keys):
+        return None
+    if bias is not None and (bias.shape != (batch, 1, 1, keys) or bias.requires_grad):
+        return None
+    if not any(x.requires_grad for x in (q, k, v)):
+        return None
+    found = gradient_kernels()
+    if found is None or not found.faster_attention(q.dtype, size, max(queries, keys)):
+        return None
+    rows = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+    flat = None if bias is None else bias.reshape(batch, keys).float().contiguous()
+    result: Tensor = _Attention.apply(*rows, flat, causal)  # type: ignore[no-untyped-call]
+    return result
+
+
+def loss_kernel(logits: Tensor) -> GradientKernels | None:
+    """The library, if `GradientKernels.loss` is faster for such logits."""
+    if logits.dtype not in _DTYPES or logits.device.type != "cpu" or not logits.is_contiguous():
+        return None
+    found = gradient_kernels()
+    return found if found is not None and found.faster_loss(logits) else None
+
+
+def gradient_kernels() -> GradientKernels | None:
+    """The library; None if it cannot be built here or is turned off."""
+    return _found() if wanted() else None
+
+
+def library() -> Library[GradientKernels]:
+    """The library's sources and check."""
+    sources = [_FOLDER / name for name in ("loss.cpp", "short_attention.cpp")]
+    return Library("training", sources, _checked, headers=[_FOLDER / "vectors.h", _FOLDER / "elements.h"])
+
+
+@functools.cache
+def _found() -> GradientKernels | None:
+    return library().find()
+
+
+def _checked(path: Path) -> GradientKernels | None:
+    """Load the library; None if it disagrees with PyTorch."""
+    found = GradientKernels(path)
+    return found if error(found) <= 1 else None
+
+
+@torch.enable_grad()
+def error(found: GradientKernels) -> float:
+    """The largest deviation from PyTorch on small problems, by one thread and by several, relative to the tolerance."""
+    before, worst = found.cores, 0.0
+    try:
+        for cores in _CHECKED_CORES:
+            found.cores = cores
+            for dtype, tolerance in _TOLERANCE.items():
+                errors = [_loss_error(found, dtype)]
+                errors += [_attention_error(found, dtype, queries, 21, causal) for queries, causal in ((6, 0), (21, 1))]
+                worst = max(worst, *(each / tolerance for each in errors))
+    finally:
+        found.cores = before
+    return worst
+
+
+def _waves(*shape: int, speed: float = 0.7) -> Tensor:
+    count = torch.Size(shape).numel()
+    return (torch.arange(count, dtype=torch.float32) * speed).sin().view(shape)
+
+
+def _distance(found: Tensor, expected: Tensor) -> float:
+    """The largest difference, relative where values are above 1; infinity for NaN."""
+    differences = (found.double() - expected).abs() / expected.abs().clamp_min(1)
+    return float(differences.nan_to_num(nan=float("inf")).max())
+
+
+def plain_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> Tensor:
+    """The function that `attend_short` computes, by PyTorch's operators."""
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    if bias is not None:
+        scores = scores + bias.to(scores.dtype)
+    if causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -torch.inf)
+    return torch.softmax(scores, -1) @ v
+
+
+def _attention_error(found: GradientKernels, dtype: torch.dtype, queries: int, keys: int, causal: int) -> float:
+    batch, heads, size = 2, 3, 32
+    inputs = [_waves(batch, n, heads, size, speed=s) for n, s in ((queries, 0.7), (keys, 0.31), (keys, 1.3))]
+    q, k, v = (x.to(dtype).transpose(1, 2) for x in inputs)
+    bias, given = _waves(batch, keys, speed=0.9), _waves(batch, heads, queries, size, speed=0.23).to(dtype)
+    bias[0, 3:7] = -torch.inf
+    wide = [x.double().requires_grad_() for x in (q, k, v)]
+    expected = plain_attention(wide[0], wide[1], wide[2], bias[:, None, None].double(), bool(causal))
+    slopes = torch.autograd.grad(expected, wide, given.double())
+    results = found.attend(q, k, v, bias, bool(causal)), *found.attend_back(q, k, v, bias, bool(causal), given)
+    return max(_distance(a, b) for a, b in zip(results, (expected.detach(), *slopes), strict=True))
+
+
+def _loss_error(found: GradientKernels, dtype: torch.dtype) -> float:
+    worst = 0.0
+    for size in (64, 77):
+        logits, target = (9 * _waves(5, size)).to(dtype), torch.arange(5) * 16 % size
+        wide = logits.double()
+        expected = torch.softmax(wide, -1).scatter_add(1, target[:, None], torch.full((5, 1), -0.9, dtype=wide.dtype))
+        own, logs = found.loss(logits, target, 0.9)
+        pairs = (
+            (logits, expected),
+            (own, wide.gather(1, target[:, None]).squeeze(1)),
+            (logs, wide.logsumexp(1)),
+        )
+        worst = max(worst, *(_distance(a, b) for a, b in pairs))
+    return worst
+
+
+def _loss_trial(found: GradientKernels, dtype: torch.dtype, size: int) -> Trial:
+    logits, target = _waves(_TRIAL_ROWS, size).to(dtype), torch.arange(_TRIAL_ROWS) % size
+
+    def plain() -> Tensor:
+        p = torch.softmax(logits, -1, dtype=torch.float32)
+        logits.amax(-1), p.amax(-1)
+        return p.scatter_add_(1, target[:, None], p.new_full((_TRIAL_ROWS, 1), -0.9)).to(dtype)
+
+    return lambda: found.loss(logits, target, 0.0), plain
+
+
+def _attention_trial(found: GradientKernels, dtype: torch.dtype, size: int, length: int) -> Trial:
+    heads = 4
+    batch = max(1, _TRIAL_SCORES // (heads * length * length))
+    q, k, v, given = (_waves(batch, length, heads, size, speed=s).to(dtype).transpose(1, 2) for s in (0.7, 0.3, 1.3, 2))
+    bias = torch.zeros(batch, length)
+
+    def kernel() -> object:
+        found.attend(q, k, v, bias, False)
+        return found.attend_back(q, k, v, bias, False, given)
+
+    def plain() -> object:
+        with torch.inference_mode(False), torch.enable_grad():
+            leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+            if dtype == torch.bfloat16:
+                out = plain_attention(leaves[0], leaves[1], leaves[2], bias[:, None, None], False)
+            else:
+                mask = bias[:, None, None].clone()
+                out = torch.nn.functional.scaled_dot_product_attention(*leaves, attn_mask=mask)
+            return torch.autograd.grad(out, leaves, given.clone())
+
+    return kernel, plain

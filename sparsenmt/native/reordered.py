@@ -1,0 +1,137 @@
+"""Products of training in fp32 on a CPU by oneDNN, which reorders the weight into the blocked layout of its kernels.
+
+Where PyTorch's own product is MKL's, this can be a fifth faster, although the weight, which changes with every update,
+is reordered at every call. The gradient of the weight would need transposed copies of activations, which cost more
+than they bring. PyTorch's private operators are used only if they agree with `F.linear` on a probe, and where a
+measurement finds them faster (`native.choice`).
+Shapes: N rows, `in` and `out` the sizes of a weight (out, in).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sparsenmt.files import sha256_text
+from sparsenmt.native.build import processor, wanted
+from sparsenmt.native.choice import Choice, Trial
+
+_LEAST_WORK = 1 << 22  # multiplications; products with less are left to PyTorch
+_ROWS, _FEW_ROWS = 2048, 512  # measured; for batches and for chunks of rows
+_TOLERANCE = 1e-4
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return ``x @ weight.T + bias``, as `F.linear`: x (..., in), weight (out, in), bias (out)."""
+    if torch.is_grad_enabled() and x.requires_grad | weight.requires_grad and _suits(weight, _rows(x)):
+        result: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+        return result
+    return F.linear(x, weight, bias)
+
+
+class Product:
+    """The product with a weight (out, in), ``x @ weight.T``, or ``x @ weight``, by the faster operators.
+
+    It is computed outside of autograd.
+
+    Args:
+        rows: about how many rows inputs will have; the weight is reordered here.
+        transposed: True for ``x @ weight``.
+        inputs: how many inputs will be multiplied with the reordered weight.
+    """
+
+    def __init__(self, weight: Tensor, rows: int, *, transposed: bool = False, inputs: int = 1) -> None:
+        self._matrix = weight.detach().t() if transposed else weight.detach()
+        faster = _suits(weight, rows) and _faster(*weight.shape, rows, transposed, kept=inputs > 1)
+        self._packed = _reorder(self._matrix, rows) if faster else None
+
+    def __call__(self, x: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+        """x (N, in) -> (N, out), plus the bias (out). It may be written to ``out``."""
+        if self._packed is not None:
+            return _multiply(x, self._packed, bias)
+        if bias is None:
+            return torch.mm(x, self._matrix.t(), out=out)
+        return torch.addmm(bias, x, self._matrix.t(), out=out)
+
+
+class _Linear(torch.autograd.Function):
+    """The linear layer: the output and the gradient of the input by `Product`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """x (..., in) -> (..., out)."""
+        ctx.save_for_backward(x, weight)
+        rows = Product(weight, _rows(x))(x.reshape(-1, x.shape[-1]), bias)
+        # Of a view that is made here, autograd would refuse a ReLU in place.
+        shaped: Tensor = torch.ops.aten._unsafe_view(rows, [*x.shape[:-1], rows.shape[1]])
+        return shaped
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        x, weight = ctx.saved_tensors
+        given = grads[0].reshape(-1, weight.shape[0])  # (N, out)
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+        return (
+            Product(weight, len(given), transposed=True)(given).view(x.shape) if of_x else None,
+            given.t() @ x.reshape(-1, weight.shape[1]) if of_weight else None,
+            given.sum(0) if of_bias else None,
+        )
+
+
+def _rows(x: Tensor) -> int:
+    return x.shape[:-1].numel()
+
+
+def _suits(weight: Tensor, rows: int) -> bool:
+    """Return True if there may be a faster product than PyTorch's."""
+    if weight.dtype != torch.float32 or weight.device.type != "cpu" or rows * weight.numel() < _LEAST_WORK:
+        return False
+    return wanted() and _works()
+
+
+def _reorder(matrix: Tensor, rows: int) -> Tensor:
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(matrix, rows)
+    return packed
+
+
+def _multiply(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+    result: Tensor = torch.ops.mkldnn._linear_pointwise(x.contiguous(), packed, bias, "none", [], "")
+    return result
+
+
+@functools.cache
+def _works() -> bool:
+    """Return True if the private operators exist and agree with `F.linear`, with both layouts of a weight."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    x, bias = torch.linspace(-1, 1, 5 * 48).view(5, 48).cos(), torch.linspace(-1, 1, 32)
+    weight = torch.linspace(-9, 9, 32 * 48).view(32, 48).sin()
+    try:
+        found = [_multiply(x, _reorder(each, len(x)), bias) for each in (weight, weight.t().contiguous().t())]
+    except (AttributeError, RuntimeError):  # the private operators have changed or are not built in
+        return False
+    return all(torch.allclose(each, F.linear(x, weight, bias), atol=_TOLERANCE) for each in found)
+
+
+@functools.cache
+def _choice() -> Choice:
+    return Choice(f"onednn-{sha256_text(f'{torch.__version__} {processor()}')[:24]}")
+
+
+def _faster(outer: int, inner: int, rows: int, transposed: bool, kept: bool) -> bool:
+    """Return True if multiplying is faster than PyTorch's product: with reordering, or with a weight that is kept."""
+    stands = _ROWS if rows > _FEW_ROWS else _FEW_ROWS
+    name = f"{'gradient' if transposed else 'linear'} {outer} {inner} {stands}{' kept' if kept else ''}"
+    return _choice().faster(name, lambda: _trial(outer, inner, stands, transposed, kept))
+
+
+def _trial(outer: int, inner: int, rows: int, transposed: bool, kept: bool) -> Trial:
+    weight = torch.linspace(-9, 9, outer * inner).view(outer, inner).sin()
+    matrix = weight.t() if transposed else weight
+    x = torch.linspace(-5, 5, rows * matrix.shape[1]).view(rows, -1).cos()
+    once = _reorder(matrix, rows)
+    return lambda: _multiply(x, once if kept else _reorder(matrix, rows), None), lambda: x @ matrix.t()

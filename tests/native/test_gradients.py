@@ -1,0 +1,95 @@
+"""The compiled kernels of training: values and gradients of PyTorch's operators, by one thread and by several."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sparsenmt.native.gradients import (
+    GradientKernels,
+    attend_short,
+    error,
+    gradient_kernels,
+    loss_kernel,
+    plain_attention,
+)
+
+DTYPES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
+
+
+@pytest.fixture(scope="module")
+def found() -> GradientKernels:
+    kernels = gradient_kernels()
+    if kernels is None:
+        pytest.skip("no compiler")
+    return kernels
+
+
+def heads(length: int, dtype: torch.dtype, size: int = 48) -> Tensor:
+    """(2, 3, length, size), where heads follow positions in memory."""
+    return torch.randn(2, length, 3, size).to(dtype).transpose(1, 2).requires_grad_()
+
+
+def test_agrees_with_pytorch(found: GradientKernels) -> None:
+    assert error(found) <= 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("queries", "keys", "causal"), [(1, 1, False), (7, 18, False), (17, 17, True), (50, 33, False)]
+)
+def test_attention(found: GradientKernels, dtype: torch.dtype, queries: int, keys: int, causal: bool) -> None:
+    torch.manual_seed(queries)
+    q, k, v = heads(queries, dtype), heads(keys, dtype), heads(keys, dtype)
+    bias = torch.zeros(2, 1, 1, keys).to(dtype)
+    bias[1, ..., keys // 2 + 1 :] = -torch.inf
+    result = attend_short(q, k, v, None if causal else bias, causal)
+    assert result is not None
+    wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    expected = plain_attention(wide[0], wide[1], wide[2], None if causal else bias.double(), causal)
+    given = torch.randn(result.shape).to(dtype)  # not the layout of the result
+    ours, theirs = torch.autograd.grad(result, (q, k, v), given), torch.autograd.grad(expected, wide, given.double())
+    for x, y in zip((result, *ours), (expected, *theirs), strict=True):
+        assert x.dtype == dtype
+        torch.testing.assert_close(x.double(), y, atol=4 * DTYPES[dtype], rtol=DTYPES[dtype])
+
+
+def test_what_the_attention_leaves_to_pytorch(found: GradientKernels) -> None:
+    x = heads(5, torch.float32)
+    assert attend_short(x, x, x, None, False) is not None
+    assert attend_short(x.double(), x.double(), x.double(), None, False) is None
+    assert attend_short(x.detach(), x.detach(), x.detach(), None, False) is None
+    assert attend_short(x, x, x, torch.zeros(2, 3, 5, 5), False) is None
+    odd = heads(5, torch.float32, size=40)
+    assert attend_short(odd, odd, odd, None, False) is None
+    with torch.no_grad():
+        assert attend_short(x, x, x, None, False) is None
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [5, 64, 1003])
+def test_loss(found: GradientKernels, dtype: torch.dtype, size: int) -> None:
+    torch.manual_seed(size)
+    logits, target = (20 * torch.randn(37, size)).to(dtype), torch.randint(size, (37,))
+    wide = logits.double().requires_grad_()
+    expected = F.cross_entropy(wide, target, reduction="none")
+    gradient = torch.autograd.grad(expected.sum(), wide)[0]
+    assert loss_kernel(logits) is found
+    own, logs = found.loss(logits, target, 1.0)
+    torch.testing.assert_close((logs - own).double(), expected.detach(), atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(logits.double(), gradient, atol=DTYPES[dtype] / 2, rtol=0)
+
+
+def test_a_loss_that_is_not_finite_stays_so(found: GradientKernels) -> None:
+    for bad in (float("nan"), float("inf")):
+        logits = torch.randn(2, 40)
+        logits[1, 3] = bad
+        _, logs = found.loss(logits, torch.tensor([1, 2]), 0.9)
+        assert torch.isfinite(logs).tolist() == [True, False]
+
+
+def test_targets_outside_of_the_vocabulary_are_refused(found: GradientKernels) -> None:
+    with pytest.raises(ValueError, match="targets in the vocabulary"):
+        found.loss(torch.randn(1, 40), torch.tensor([40]), 0.9)
