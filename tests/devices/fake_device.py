@@ -7,7 +7,8 @@ that PyTorch dispatches is checked: tensors of two devices in one operator raise
 makes the processor wait for the device is recorded with the function of the package that asked for it.
 
 It does not see: numbers and speed of a device, operators that do not exist there, memory, streams, CUDA graphs, and
-operators inside compiled PyTorch code. Kernels of `sparsenmt.native` read addresses, which are recorded, too.
+operators inside compiled PyTorch code. In the backward pass of functions written in Python, labels are not asked: a
+tensor that is made there without another one counts as the device's. Kernels of `sparsenmt.native` read addresses, which are recorded, too.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ class FakeDevice:
                 name = f"{module}._group_tensors_by_device_and_dtype"
                 stack.enter_context(mock.patch(name, self._grouped(sys.modules[module])))
             stack.enter_context(mock.patch("torch.cuda.is_bf16_supported", lambda **_: True))
+            stack.enter_context(mock.patch("torch.autograd.backward", self._backward(torch.autograd.backward)))
             stack.enter_context(_DispatchMode(self))
             stack.enter_context(self._function_mode)
             yield self
@@ -118,6 +120,18 @@ class FakeDevice:
             return tensor
         self.record("read" if device.type == "cpu" else "upload", what)
         return self.copied(tensor, device)
+
+    def _backward(self, plain: Callable[..., None]) -> Callable[..., None]:
+        """PyTorch's backward pass, in which functions in Python see no label: what they make is on the device."""
+
+        def backward(*args: Any, **kwargs: Any) -> None:
+            before, self._made_by = self._made_by, CUDA
+            try:
+                plain(*args, **kwargs)
+            finally:
+                self._made_by = before
+
+        return backward
 
     def _grouped(self, module: Any) -> Callable[..., Any]:
         """PyTorch's grouping of tensors by their device, which does not ask `Tensor.device`."""
@@ -186,10 +200,6 @@ class _FunctionMode(TorchFunctionMode):
         answer = _ANSWERS.get(func)
         if answer is not None:
             return answer(self._fake, func, args, kwargs)
-        if func is Tensor.backward:  # its functions written in Python ask for devices, too
-            with self:
-                torch.autograd.backward(args[0], *args[1:], **kwargs)
-            return None
         if "device" in kwargs and kwargs["device"] is not None:
             return self._make(func, args, kwargs, torch.device(kwargs.pop("device")))
         if _is_factory(func, args, kwargs):

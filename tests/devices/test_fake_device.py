@@ -15,14 +15,17 @@ from typing import Any, Literal, get_args
 import pytest
 import torch
 from torch import Tensor
+from torch.optim import AdamW
 
 from sparsenmt.assemble import build_model
 from sparsenmt.data.batching import Batch
+from sparsenmt.decoding.search_output import SearchOutput
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
 from sparsenmt.errors import UserError
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.transformer import Transformer
+from sparsenmt.native.kernels import kernels
 from sparsenmt.recipe.schema import Decoding, Optimizer
 from sparsenmt.training.gradients import (
     Objective,
@@ -45,8 +48,51 @@ PARTS: tuple[Part, ...] = get_args(Part)
 SEARCHES = ("beam", "greedy", "sample")
 LENGTH = 6  # tokens of an output at most
 
-ALLOWED: Mapping[tuple[Kind, str], tuple[int, str]] = {}
-"""(kind, function) -> (the most events in a part of `run`, the reason)."""
+STEPS = LENGTH * len(SEARCHES)  # of the three searches together
+LAYERS = 2
+_NEWTON = "Newton's method ends when all rows are close: at most so often in a layer"
+ALLOWED: Mapping[tuple[Kind, str], tuple[int, str]] = {
+    # Once a batch or an update.
+    ("read", "training/gradients.py: __init__"): (1, "places of the target tokens"),
+    ("read", "training/gradients.py: token_weights"): (1, "weights of the target tokens"),
+    ("read", "training/gradients.py: accumulate_gradients"): (1, "loss of a batch, for the log and the check"),
+    ("read", "training/gradients.py: <dictcomp>"): (2, "losses of parameters"),
+    ("read", "training/gradients.py: _backward_encoder"): (4, "a filter's loss, once for each exit"),
+    ("read", "training/gradients.py: _mean_shares"): (8, "a filter's shares, two for each exit"),
+    ("read", "training/gradients.py: clip_gradients"): (1, "the norm: an update that is not finite is skipped"),
+    ("read", "training/loss.py: _excluded"): (4, "tokens that the output excludes, once for each exit"),
+    ("read", "training/loss.py: backward_through_projection"): (4, "the mean of an output bias"),
+    ("upload", "training/gradients.py: backward"): (8, "shares of the exits"),
+    ("upload", "model/embeddings.py: forward"): (2, "the table of positions, once"),
+    ("upload", "sparsity/pos.py: dropped"): (3, "the categories, once a filter"),
+    # Once a batch: compaction makes a memory smaller.
+    ("read", "model/compaction.py: apply_gates"): (6, "whether anything was dropped, once a filter"),
+    ("read", "model/compaction.py: _compact"): (6, "the width of the compacted memory, once a filter"),
+    # Once a layer of a batch.
+    ("read", "sparsity/adaptive_span.py: reach"): (2 * LAYERS, "learned spans decide the shapes of bands"),
+    ("read", "sparsity/simplex/newton.py: _solve"): (STEPS * LAYERS * 8, _NEWTON),
+    ("read", "sparsity/simplex/newton.py: _between"): (STEPS * LAYERS, "rows with an alpha of 1"),
+    ("read", "sparsity/simplex/newton.py: _solve_guarded"): (STEPS * LAYERS * 8, _NEWTON),
+    ("read", "sparsity/routing_transformer.py: _gather"): (16, "F.one_hot looks at its numbers on a CPU only"),
+    ("address", "sparsity/transformer_xl.py: _vectors"): (STEPS * LAYERS, "identity of a weight: it is not read"),
+    # A search: few reads a step, as finished sentences are removed.
+    ("read", "decoding/beam.py: run"): (LENGTH, "whether a sentence is finished, once a step"),
+    ("read", "decoding/beam.py: advance"): (2 * LENGTH, "whether a hypothesis ended, or is full, once a step each"),
+    ("read", "decoding/beam.py: keep"): (2 * LENGTH, "whether sentences are removed, once a step, and which"),
+    ("read", "decoding/beam.py: results"): (4, "places of finished sentences, once for each sentence"),
+    ("read", "decoding/beam.py: <listcomp>"): (6 * 4, "results of finished sentences"),
+    ("read", "decoding/beam.py: sentence_numbers"): (1, "numbers of the sentences, once a search"),
+    ("read", "decoding/single_hypothesis.py: extend_hypotheses"): (2 * (2 * LENGTH + 6 * 4), "as in beam search"),
+    ("read", "decoding/sampling.py: picker"): (1, "length of the random numbers, once a search"),
+    ("upload", "decoding/sampling.py: make_sampler"): (1, "random numbers, once a search"),
+    ("host tensor", "decoding/sampling.py: make_sampler"): (8, "random numbers, which no device may change"),
+    ("upload", "decoding/beam.py: __init__"): (1, "numbers of the sentences, once a search"),
+    ("upload", "decoding/strategies.py: first_tokens"): (len(SEARCHES), "the first tokens, once a search"),
+    # The toys of the tests.
+    ("read", "toys/tag_filter.py: forward"): (6, "a toy"),
+    ("upload", "toys/tag_filter.py: _is_any"): (6, "a toy"),
+}
+"""(kind, function) -> (the most events in one part, the reason)."""
 
 
 def first_places() -> list[Plug]:
@@ -85,6 +131,7 @@ class Run:
 
 def prepare(case: Case, fake: FakeDevice) -> Callable[[], Run]:
     """Build a case on the CPU; call the result while the fake device is running."""
+    kernels()  # their checks against PyTorch, on the CPU, once a process
     bench = build_with(case, case.seed)
     with registered():
         model = build_model(recipe_section(case), source_size=VOCABULARY, target_size=VOCABULARY, seed=case.seed)
@@ -171,6 +218,7 @@ def undeclared(fake: FakeDevice, part: str) -> list[str]:
         f"{part}: {where}: {kind} x {count}, allowed: {ALLOWED.get((kind, where), (0, ''))[0]}"
         for (kind, where), count in fake.counts().items()
         if count > ALLOWED.get((kind, where), (0, ""))[0]
+        and not (kind == "host tensor" and where.startswith("native/"))
     ]
 
 
@@ -192,3 +240,65 @@ def test_every_method(case: Case) -> None:
         assert not run_parts(case)
     except UserError as error:
         pytest.skip(f"refused: {error}")
+
+
+PLANTS: Mapping[Part, tuple[type, str]] = {
+    "encode": (Transformer, "encode"),
+    "decode": (Transformer, "decode"),
+    "loss": (Transformer, "project"),
+    "update": (AdamW, "step"),
+    "search": (SearchOutput, "project"),
+}
+"""Part -> the method that is damaged in it."""
+
+
+def a_copy_to_the_cpu(run: Run) -> None:
+    run.target.cpu()
+
+
+def a_tensor_of_the_cpu(run: Run) -> None:
+    run.target + torch.ones(run.target.shape[1], dtype=torch.long)
+
+
+@pytest.mark.parametrize("damage", [a_copy_to_the_cpu, a_tensor_of_the_cpu])
+@pytest.mark.parametrize("part", PARTS)
+def test_plants_are_found(part: Part, damage: Callable[[Run], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeDevice()
+    move = prepare(Case((), "pre"), fake)
+    with fake.running():
+        run = move()
+        owner, name = PLANTS[part]
+        plain = getattr(owner, name)
+
+        def damaged(*args: Any, **kwargs: Any) -> Any:
+            if not fake.quiet:
+                damage(run)
+            return plain(*args, **kwargs)
+
+        fake.events.clear()
+        monkeypatch.setattr(owner, name, damaged)
+        if damage is a_tensor_of_the_cpu:
+            with pytest.raises(WrongDeviceError, match="a_tensor_of_the_cpu"):
+                RUNS[part](run)
+        else:
+            RUNS[part](run)
+            assert any("a_copy_to_the_cpu" in line for line in undeclared(fake, part))
+
+
+@pytest.mark.parametrize("case", TEXT_CASES, ids=map(str, TEXT_CASES))
+def test_language_models_with_segment_memory(case: Case) -> None:
+    with registered():
+        section = language_model_section(case)
+        model = build_model(section, source_size=VOCABULARY, target_size=VOCABULARY, seed=case.seed)
+    fake, text = FakeDevice(), torch.arange(2 * 12).view(2, 12) % VOCABULARY
+    with fake.running():
+        with fake.unrecorded():
+            model.to(CUDA).train()
+            parts = text.clone().to(CUDA).split(6, 1)
+        memory, totals = None, UpdateTotals(24, 0, 2)
+        for part in parts:
+            objective = Objective(0.0, "tokens", {})
+            fake.events.clear()
+            _, memory = accumulate_segment_gradients(model, part, part, memory, objective, totals)
+            allowed = {"training/segments.py: accumulate_segment_gradients"}  # the loss of a segment
+            assert not [line for line in undeclared(fake, "segment") if not any(each in line for each in allowed)]
