@@ -7,8 +7,7 @@ that PyTorch dispatches is checked: tensors of two devices in one operator raise
 makes the processor wait for the device is recorded with the function of the package that asked for it.
 
 It does not see: numbers and speed of a device, operators that do not exist there, memory, streams, CUDA graphs, and
-operators inside compiled PyTorch code. In the backward pass of functions written in Python, labels are not asked: a
-tensor that is made there without another one counts as the device's. Kernels of `sparsenmt.native` read addresses, which are recorded, too.
+operators inside compiled PyTorch code. Kernels of `sparsenmt.native` read addresses, which are recorded, too.
 """
 
 from __future__ import annotations
@@ -78,7 +77,8 @@ class FakeDevice:
                 name = f"{module}._group_tensors_by_device_and_dtype"
                 stack.enter_context(mock.patch(name, self._grouped(sys.modules[module])))
             stack.enter_context(mock.patch("torch.cuda.is_bf16_supported", lambda **_: True))
-            stack.enter_context(mock.patch("torch.autograd.backward", self._backward(torch.autograd.backward)))
+            functions = torch.autograd.function.BackwardCFunction
+            stack.enter_context(mock.patch.object(functions, "apply", self._of_backward(functions.apply)))
             stack.enter_context(_DispatchMode(self))
             stack.enter_context(self._function_mode)
             yield self
@@ -121,17 +121,14 @@ class FakeDevice:
         self.record("read" if device.type == "cpu" else "upload", what)
         return self.copied(tensor, device)
 
-    def _backward(self, plain: Callable[..., None]) -> Callable[..., None]:
-        """PyTorch's backward pass, in which functions in Python see no label: what they make is on the device."""
+    def _of_backward(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """A backward function written in Python: the autograd engine calls it without the mode of functions."""
 
-        def backward(*args: Any, **kwargs: Any) -> None:
-            before, self._made_by = self._made_by, CUDA
-            try:
-                plain(*args, **kwargs)
-            finally:
-                self._made_by = before
+        def apply(*args: Any) -> Any:
+            with self._function_mode:
+                return plain(*args)
 
-        return backward
+        return apply
 
     def _grouped(self, module: Any) -> Callable[..., Any]:
         """PyTorch's grouping of tensors by their device, which does not ask `Tensor.device`."""
