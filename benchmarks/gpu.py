@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     table = "\n".join([f"{title}\n", "| what | value | unit | note |", "|---|---:|---|---|", *map(Row.markdown, rows)])
     print(table)
     if given.output is not None:
-        given.output.write_text(table + "\n", encoding="utf-8")
+        given.output.write_bytes(f"{table}\n".encode())
     ok = not any(row.value for row in rows if row.what.startswith("conformance"))
     ratios = {row.what: round(row.value, 4) for row in rows if row.value is not None}
     print(json.dumps({"name": "gpu", "device": name, "ratios": ratios, "bars": {}, "ok": ok}))
