@@ -30,7 +30,7 @@ KERNEL_TESTS := tests/native/test_kernels.py tests/native/test_steps.py tests/na
 # One thread a process: the test processes share the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: help venv demo test test-slow sanitize mutants lint check format bench docs gallery demo-corpus clean distclean
+.PHONY: help venv demo test test-slow sanitize mutants lint check format bench gpu docs gallery demo-corpus clean distclean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /|/' | while IFS='|' read -r name text; do \
@@ -98,6 +98,10 @@ bench: $(STAMP)  ## Time this project beside its peers (makes the peers' environ
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/long_runs.py
 	$(BIN)/python benchmarks/significance.py
+
+gpu: $(STAMP)  ## Run everything that a GPU can show: tests, speed, memory, graphs; build/gpu.md
+	@mkdir -p build
+	@$(BIN)/python benchmarks/gpu.py --output build/gpu.md
 
 docs: $(STAMP)  ## Write the generated pages of docs/ again
 	$(BIN)/python -m tools.recipe_docs --output docs/recipes.md

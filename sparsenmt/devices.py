@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import torch
+from torch import Tensor
 
 from sparsenmt.errors import UserError
 
@@ -53,6 +54,14 @@ def device_memory(device: torch.device) -> int | None:
         address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
         limits += [] if address_space == resource.RLIM_INFINITY else [address_space]
     return min((limit for limit in limits if limit > 0), default=None)
+
+
+def may_hold(condition: Tensor) -> bool:
+    """Return False if a bool tensor is False everywhere; on a device True, as the answer would have to be waited for.
+
+    For steps that change nothing where the condition is False: they are left out where the question costs little.
+    """
+    return condition.device.type != "cpu" or bool(condition.any())
 
 
 def use_threads(wanted: int | None) -> None:

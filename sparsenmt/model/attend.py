@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sparsenmt.devices import may_hold
 from sparsenmt.model.bands import (
     BandLayout,
     band_keys,
@@ -108,7 +109,8 @@ def memory_mask(keys: Keys, transform: Transform, dtype: torch.dtype) -> Attenti
     mask = make_mask(keys, transform, dtype, causal=False, square=False)
     if mask is None or mask.scores.shape[2] != 1:
         return None
-    return mask if bool(mask.fully_masked is not None and mask.fully_masked.any()) else replace(mask, fully_masked=None)
+    some = mask.fully_masked is not None and may_hold(mask.fully_masked)
+    return mask if some else replace(mask, fully_masked=None)
 
 
 _FEW_QUERIES = 8  # a step of beam search
@@ -231,7 +233,7 @@ def _fused_bands(
     """(B, H, Q, E), a few heads at a time, so that the gradients of their bands fit into memory that is reused."""
     mask = make_mask(band, transform, q.dtype, causal=False, square=False)
     assert mask is not None and mask.fully_masked is not None
-    mask = mask if bool(mask.fully_masked.any()) else replace(mask, fully_masked=None)
+    mask = mask if may_hold(mask.fully_masked) else replace(mask, fully_masked=None)
     size = heads_at_once(k, layout)
     own = mask.scores.split(size, 1) if mask.scores.shape[1] > 1 else None
     contexts = []

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sparsenmt.devices import may_hold
 from sparsenmt.model.attend import (
     AttentionMask,
     attend_banded,
@@ -352,6 +353,6 @@ class MultiHeadAttention(nn.Module):
 
 def hide_padding(keys: Keys) -> Keys:
     """Fill in ``allowed`` with the padding alone, or leave it None if there is none."""
-    if bool(keys.valid.all()):
+    if not may_hold(~keys.valid):
         return keys
     return replace(keys, allowed=keys.valid[:, None, None, :])

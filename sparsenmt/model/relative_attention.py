@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sparsenmt.devices import may_hold
 from sparsenmt.model.attend import at_least_single, restrict
 from sparsenmt.model.bands import BandLayout, band_keys, blocks, joined, overlapping
 from sparsenmt.model.dropout import dropout as drop_out
@@ -154,7 +155,7 @@ def _softmax(scores: Tensor, keys: Keys, transform: Transform, factors: Tensor |
     if bias is not None:
         added = added + bias
     fully_masked = ~visible.any(-1, keepdim=True)
-    hides = bool(fully_masked.any())
+    hides = may_hold(fully_masked)
     added = (added.masked_fill(fully_masked, 0.0) if hides else added).to(scores.dtype)
     mass = torch.softmax(scores.unflatten(0, (-1, len(visible))) + added, -1)
     return (mass.masked_fill(fully_masked, 0.0) if hides else mass).flatten(0, 1)

@@ -17,6 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from sparsenmt.devices import may_hold
 from sparsenmt.model.sockets import Keys, SoftmaxKernel, Transform
 from sparsenmt.sparsity.kth_largest import kth_largest
 from sparsenmt.sparsity.registry import Options, register
@@ -66,7 +67,7 @@ def softmax_among(scores: Tensor, kept: Tensor, keys: Keys) -> Tensor:
     if keys.counts is not None:
         bias = bias + keys.counts.clamp_min(1e-30).log()[:, None, None, :].to(scores.dtype)
     mass = torch.softmax(scores + bias, -1)
-    return mass.masked_fill(fully_masked, 0.0) if bool(fully_masked.any()) else mass
+    return mass.masked_fill(fully_masked, 0.0) if may_hold(fully_masked) else mass
 
 
 class TopK(Transform):

@@ -239,8 +239,8 @@ def clip_gradients(
     factors, limit = [1.0] * len(parameters), math.inf if bound is None else bound
     if clip == "total":
         return float(nn.utils.clip_grad_norm_(parameters, limit)), factors
-    gradients = [torch.zeros(()) if each.grad is None else each.grad for each in parameters]
-    norms = torch.stack([torch.linalg.vector_norm(each).cpu() for each in gradients])
+    gradients = [torch.zeros((), device=each.device) if each.grad is None else each.grad for each in parameters]
+    norms = torch.stack([torch.linalg.vector_norm(each) for each in gradients]).cpu()  # one copy from the device
     if clip == "step":
         factors = [min(limit / (norm + 1e-10), 1.0) for norm in norms.tolist()]
     elif bound is not None:

@@ -45,7 +45,7 @@ def backward_through_projection(
     has the gradient of W without h^T; tokens that it excludes have no part in V and 1.
     """
     table, wide = model.output_table, torch.promote_types(hidden.dtype, torch.float32)
-    bias, never = model.output_bias, _excluded(model.output_bias)
+    bias, never = model.output_bias, _excluded(model.output_bias, table.device)
     size = table.shape[0] - len(never)
     uniform = smoothing / size
     columns = table.sum(0, dtype=wide)  # (D) W^T 1
@@ -89,9 +89,11 @@ def backward_through_projection(
     return torch.cat(gradients), RowLosses(torch.cat(losses), torch.cat(nlls))
 
 
-def _excluded(bias: Tensor | None) -> Tensor:
+def _excluded(bias: Tensor | None, device: torch.device) -> Tensor:
     """The tokens that an output bias excludes."""
-    return torch.empty(0, dtype=torch.long) if bias is None else (bias <= NEVER / 2).nonzero().flatten()
+    if bias is None:
+        return torch.empty(0, dtype=torch.long, device=device)
+    return (bias <= NEVER / 2).nonzero().flatten()
 
 
 def _solve(logits: Tensor, target: Tensor, share: float, wide: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:

@@ -23,6 +23,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from sparsenmt.devices import may_hold
+
 Alpha = float | Tensor  # one for all rows, or (R, 1)
 
 LEAST = 2.0**-126
@@ -115,7 +117,7 @@ def _weigh(z: Tensor, alpha: Alpha, counts: Tensor | None, dim: int) -> Tensor:
     """Mass of rows; ``dim`` is the axis of keys."""
     top = z.amax(dim, keepdim=True)
     fully_masked = top == -torch.inf
-    some_masked = bool(fully_masked.any())
+    some_masked = may_hold(fully_masked)
     if some_masked:
         top = top.masked_fill(fully_masked, 0.0)
     d = z - top

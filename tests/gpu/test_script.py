@@ -1,0 +1,33 @@
+"""The script behind `make gpu`, on the CPU with tiny sizes, so that it works on the day of the first GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import gpu
+
+TINY = ["--preset", "tiny", "--vocabulary", "40", "--sentences", "2", "--batch-tokens", "64", "--repeats", "1"]
+
+
+def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparsenmt.workflows.benchmark.measurement.square_rate", lambda *_: 1e9)
+    monkeypatch.setattr("sparsenmt.workflows.benchmark.measurement.product_rate", lambda *_: 1e9)
+    monkeypatch.setattr(gpu, "CALLS", 1)
+    assert gpu.main(["--device", "cpu", "--no-tests", *TINY, "--output", str(tmp_path / "table.md")]) == 0
+    *table, line = capsys.readouterr().out.strip().split("\n")
+    result = json.loads(line)
+    assert (result["name"], result["device"], result["ok"]) == ("gpu", "CPU", True)
+    assert "decoding fp32: share of the device's rate" in result["ratios"]
+    assert (tmp_path / "table.md").read_text().strip() == "\n".join(table)
+    assert "| training: peak memory | not measured | MB | only of a CUDA device |" in table
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_a_device_one_line_and_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpu.main([]) == 2
+    message = capsys.readouterr().err
+    assert "no CUDA device" in message and message.count("\n") <= 2
