@@ -5,17 +5,20 @@
 The step is that of `train_vs_transformers.py` (forward, label-smoothed cross-entropy, backward, Adam), on the same
 batches of Multi30k. Phases are timed by the clock, without the profiler; operators by torch.profiler in a second pass.
 As the profiler makes that pass longer, only its shares are printed. An operator's time excludes the operators that it
-calls. To compare two versions of the program, run it in both. Ends with one JSON line: ratios are the shares
-of the phases in percent; there are no bars.
+calls. To compare two versions of the program, run it in both. Passes without compiled kernels take turns with those
+with them; `DTYPE_kernels` is the time without over the time with them. Ends with one JSON line: the other ratios are
+the shares of the phases in percent; there are no bars.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +80,22 @@ def phases(batches: list[Any], steps: dict[str, Callable[[Any], object]]) -> Cou
     return taken
 
 
+@contextmanager
+def without_kernels() -> Iterator[None]:
+    """Turn compiled kernels off."""
+    from sparsenmt.native.build import SWITCH
+
+    before = os.environ.get(SWITCH)
+    os.environ[SWITCH] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SWITCH]
+        else:
+            os.environ[SWITCH] = before
+
+
 def operators(batches: list[Any], steps: dict[str, Callable[[Any], object]], trace: Path | None) -> Counter[str]:
     """Return the exclusive time by operator, in microseconds."""
     from torch.profiler import ProfilerActivity, profile
@@ -92,14 +111,20 @@ def show(dtype: str, work: dict[str, Any], repeats: int, trace: Path | None) -> 
     """Print both tables of one precision; returns the shares of the phases in percent."""
     batches, steps = make_step(work | {"our_dtype": dtype})
     phases(batches, steps)  # warm-up
-    passes = [phases(batches, steps) for _ in range(repeats)]
+    passes, plain = [], []
+    for _ in range(repeats):
+        passes.append(phases(batches, steps))
+        with without_kernels():
+            plain.append(phases(batches, steps))
     best = min(passes, key=lambda taken: sum(taken.values()))
+    gain = min(sum(taken.values()) for taken in plain) / sum(best.values())
     total = sum(best.values())
     tokens = sum(batch.target_tokens for batch in batches)
     spread = max(sum(taken.values()) for taken in passes) / total - 1
     print(f"\n{dtype}: {tokens / total:.0f} target tokens/s, fastest of {repeats}, spread {spread:.1%}")
     for name in PHASES:
         print(f"  {name:<18} {best[name] / total:6.1%}  {1000 * best[name] / len(batches):8.1f} ms a step")
+    print(f"  without compiled kernels {gain:.3f} times as long")
     found = operators(batches, steps, trace)
     kinds: Counter[str] = Counter()
     for name, own in found.items():
@@ -109,7 +134,7 @@ def show(dtype: str, work: dict[str, Any], repeats: int, trace: Path | None) -> 
     for kind, own in kinds.most_common():
         names = ", ".join(name for name, _ in found.most_common() if kind_of(name) == kind)
         print(f"    {kind:<18} {own / whole:6.1%}  {names[:90]}")
-    return {f"{dtype}_{name}": 100 * best[name] / total for name in PHASES}
+    return {f"{dtype}_{name}": 100 * best[name] / total for name in PHASES} | {f"{dtype}_kernels": gain}
 
 
 def main() -> int:

@@ -86,7 +86,8 @@ LINES = {
     "a part of a model: what a run trains and keeps, gates that stay open; options of imports without effect": 100,
     "production students at speed: an encoder in one call, a greedy search in one call": 650,
     "several processes: buckets of gradients, resume with another number, shared decode, score and prepare": 900,
-    "training on a CPU: the loss, attention and products by their fastest operators, with gradients": 520,
+    "training on a CPU: the loss, attention, dropout and products by their fastest operators, with gradients": 620,
+    "memory of decoding: one copy of a table; questions that a device is not asked": 200,
 }
 """The most lines of the package: what was planned for each part. New abilities get a line of their own here."""
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sparsenmt.model.attend import AttentionMask
 from sparsenmt.model.attention import AttentionStep, KeysValues, MultiHeadAttention, SlottedKeysValues
-from sparsenmt.model.dropout import dropout
+from sparsenmt.model.dropout import add_with_dropout, dropout
 from sparsenmt.model.linear import ACTIVATIONS, Activation, Linear, Packing, Product, release_weights
 from sparsenmt.model.sockets import FixedHeads, Keys, Recurrence
 
@@ -168,9 +168,7 @@ class TransformerBlock(nn.Module):
         return normed
 
     def _after(self, x: Tensor, update: Tensor, norm: nn.Module) -> Tensor:
-        if self.training:
-            update = dropout(update, self.dropout)
-        added: Tensor = x + update
+        added = add_with_dropout(x, update, self.dropout) if self.training else x + update
         return added if self.norm == "pre" else norm(added)
 
     def self_input(self, x: Tensor) -> Tensor:
@@ -199,8 +197,15 @@ class TransformerBlock(nn.Module):
         update = self.cross(self.cross.project_queries(h), kv, keys, step, mask)
         return self._after(x, update.view_as(x), self.cross_norm)
 
-    def add_feed_forward(self, x: Tensor) -> Tensor:
-        """x (B, T, D) plus the feed-forward network."""
+    def add_feed_forward(self, x: Tensor, rows: Tensor | None = None) -> Tensor:
+        """x (B, T, D) plus the feed-forward network.
+
+        Args:
+            rows: the numbers of those of the B * T rows that are computed; the others stay as they are. None: all.
+        """
+        if rows is not None:
+            flat = x.flatten(0, 1)
+            return flat.index_copy(0, rows, self.add_feed_forward(flat.index_select(0, rows))).view_as(x)
         return self._after(x, self.feed_forward(self._before(x, self.feed_forward_norm)), self.feed_forward_norm)
 
     def pack(self, how: Packing) -> None:

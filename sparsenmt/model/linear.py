@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from sparsenmt.model.dropout import dropout
 from sparsenmt.native.kernels import MOST_IN_ORDER, kernels
+from sparsenmt.native.onednn import linear
 from sparsenmt.native.packing import PackedMatrix, RowTable, has_whole_rows, pack, row_table
-from sparsenmt.native.reordered import linear
 from sparsenmt.native.token_lists import TokenLists
 
 Activation = Literal["none", "relu", "gelu", "gelu_tanh", "silu"]

@@ -181,11 +181,15 @@ class TranslationModel(OutputProduct, Protocol):
         *,
         cache: DecoderCache | None = None,
         exits: Sequence[int] | None = None,
+        valid: Tensor | None = None,
     ) -> dict[int, Tensor]:
         """tokens (B * R, T) -> {depth: hidden states (B * R, T, D)}; R hypotheses share a sentence of the memory.
 
         With a cache, ``memory`` is the cache's, and the tokens follow those of earlier calls. Padding on the right
         needs no mask, as attention is causal.
+
+        Args:
+            valid: (B * R, T), False at padding on the right, for which less is computed; None: all states are wanted.
         """
         ...
 

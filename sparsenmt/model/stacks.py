@@ -195,7 +195,8 @@ class Encoder(nn.Module):
         keys = Keys(memory.valid, memory.positions, memory.positions, None, memory.counts, memory.features)
         q, kv = block.own.project_all(block.self_input(memory.states))
         states = block.add_self(memory.states, q, kv, hide_padding(keys), self.steps.at(t, "self"))
-        return replace(memory, states=block.add_feed_forward(states), gated=False)
+        rows = _real_rows(memory.valid) if self.training else None
+        return replace(memory, states=block.add_feed_forward(states, rows), gated=False)
 
     def pack(self, how: Packing) -> None:
         """Pack all blocks, as `TransformerBlock.pack`, and compile the layers if that is faster."""
@@ -212,6 +213,11 @@ def _memory_keys(memory: Memory, positions: Tensor) -> Keys:
     """The memory as keys of queries at ``positions`` (B * R, T), with the padding masked."""
     queries = positions.reshape(memory.valid.shape[0], -1)
     return hide_padding(Keys(memory.valid, queries, memory.positions, None, memory.counts, memory.features))
+
+
+def _real_rows(valid: Tensor) -> Tensor | None:
+    """valid (B, T) -> the numbers of the real rows among B * T; None: all are, or this would wait for a device."""
+    return None if valid.device.type != "cpu" or bool(valid.all()) else valid.flatten().nonzero().squeeze(1)
 
 
 class Decoder(nn.Module):
@@ -254,8 +260,10 @@ class Decoder(nn.Module):
         self._segment_memory = segment_memory
         self.compiled: CompiledDecoder | None = None  # after `pack`, if possible
 
-    def forward(self, x: Tensor, memory: Memory, cache: KVCache | None, exits: Sequence[int]) -> dict[int, Tensor]:
-        """x (B * R, T, D) embedded tokens -> {depth: (B * R, T, D)}."""
+    def forward(
+        self, x: Tensor, memory: Memory, cache: KVCache | None, exits: Sequence[int], valid: Tensor | None = None
+    ) -> dict[int, Tensor]:
+        """x (B * R, T, D) embedded tokens -> {depth: (B * R, T, D)}; of rows that are not ``valid`` without meaning."""
         rows, length, _ = x.shape
         start = 0 if cache is None else cache.next_positions(rows)
         if cache is not None:
@@ -268,6 +276,7 @@ class Decoder(nn.Module):
         # Also without a cache, a block that several steps execute projects the memory once.
         seen = KVCache(memory, stepwise=False) if cache is None else cache
         result = {}
+        real = None if valid is None else _real_rows(valid)
         known: dict[int, Keys] = {}
         for t in range(max(exits)):
             block = self.layers[self.plan[t]]
@@ -278,7 +287,7 @@ class Decoder(nn.Module):
                 kv = seen.memory_keys_values(self.plan[t], block.cross.project_keys_values)
                 mask = seen.memory_mask(t, partial(step.memory_mask, cross_keys, kv.values.dtype))
                 x = block.add_cross(x, kv, cross_keys, step, mask)
-            x = block.add_feed_forward(x)
+            x = block.add_feed_forward(x, real)
             if t + 1 in exits:
                 result[t + 1] = self.norm(x)
         return result

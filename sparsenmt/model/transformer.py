@@ -292,11 +292,12 @@ class Transformer(nn.Module):
         *,
         cache: DecoderCache | None = None,
         exits: Sequence[int] | None = None,
+        valid: Tensor | None = None,
     ) -> dict[int, Tensor]:
         assert cache is None or isinstance(cache, KVCache)
         x = self._embed(tokens, "target", 0 if cache is None else cache.next_positions(tokens.shape[0]))
         wanted = tuple(exits) if exits is not None else self.plan.decoder_exits[-1:]
-        hidden: dict[int, Tensor] = self.decoder(x, memory, cache, wanted)
+        hidden: dict[int, Tensor] = self.decoder(x, memory, cache, wanted, valid)
         return hidden
 
     def read_segment(

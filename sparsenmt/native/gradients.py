@@ -26,11 +26,16 @@ _DTYPES = (torch.float32, torch.bfloat16)
 _TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 _CHECKED_CORES = (1, 3)
 _THREAD_WORK = 1 << 14  # numbers from which on one more thread pays
-_TRIAL_SCORES, _TRIAL_ROWS = 1 << 17, 64
+_TRIAL_SCORES, _TRIAL_ROWS, _TRIAL_NUMBERS = 1 << 17, 64, 1 << 18
+LEVELS = 1 << 16
+"""Values of the 16 random bits that decide about a number in dropout."""
 
 _POINTER, _NUMBER, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 _ARGUMENTS = {
     "sparsenmt_loss": [_POINTER, _NUMBER, _SIZE, _SIZE, _POINTER, ctypes.c_float, _POINTER, _POINTER, _NUMBER],
+    "sparsenmt_drop": [
+        *[_POINTER, _POINTER, _NUMBER, _POINTER, _SIZE, _NUMBER, ctypes.c_float, _POINTER, _NUMBER],
+    ],
     "sparsenmt_short_attention": [_POINTER, _NUMBER, _POINTER, _NUMBER],
     "sparsenmt_short_attention_backward": [_POINTER, _NUMBER, *[_POINTER] * 5, _NUMBER],
 }
@@ -102,6 +107,20 @@ class GradientKernels:
         )
         return of_q.transpose(1, 2), of_k.transpose(1, 2), of_v.transpose(1, 2)
 
+    def drop(self, x: Tensor, draws: Tensor, dropped: int, added: Tensor | None) -> Tensor:
+        """Compute `plain_drop`."""
+        x, added = x.contiguous(), None if added is None else added.contiguous()
+        result = torch.empty_like(x)
+        self._library.sparsenmt_drop(
+            address(x, x.dtype, *x.shape),
+            None if added is None else address(added, x.dtype, *x.shape),
+            x.dtype == torch.bfloat16,
+            address(draws, torch.int16, x.numel()),
+            *(x.numel(), dropped - LEVELS // 2, LEVELS / (LEVELS - dropped), result.data_ptr()),
+            self._threads(x.numel()),
+        )
+        return result
+
     def _threads(self, work: int) -> int:
         worth = max(1, min(torch.get_num_threads(), work // _THREAD_WORK))
         return worth if self.cores is None else self.cores
@@ -116,6 +135,30 @@ class GradientKernels:
         stands = usual_length(length)
         name = f"attention {_name(dtype)} {size} {stands}"
         return self.choice.faster(name, partial(_attention_trial, self, dtype, size, stands))
+
+    def faster_dropout(self, dtype: torch.dtype) -> bool:
+        """Return True if `drop` is faster than PyTorch."""
+        return self.choice.faster(f"dropout {_name(dtype)}", partial(_dropout_trial, self, dtype))
+
+
+def drop(x: Tensor, draws: Tensor, dropped: int, added: Tensor | None = None) -> Tensor:
+    """`plain_drop` by the kernel, if it takes such numbers and is faster."""
+    found = gradient_kernels() if x.dtype in _DTYPES and x.device.type == "cpu" and x.numel() else None
+    if found is None or not found.faster_dropout(x.dtype):
+        return plain_drop(x, draws, dropped, added)
+    return found.drop(x, draws, dropped, added)
+
+
+def plain_drop(x: Tensor, draws: Tensor, dropped: int, added: Tensor | None = None) -> Tensor:
+    """Dropout of x, scaled to keep the expectation, plus a tensor of its shape.
+
+    Args:
+        draws: 16 random bits for each number of x, flat, int16.
+        dropped: a number becomes zero with probability ``dropped`` / 65,536.
+    """
+    keep = torch.ge(draws.view(x.shape), dropped - LEVELS // 2, out=torch.empty(x.shape, dtype=x.dtype))
+    kept = (x * keep).mul_(LEVELS / (LEVELS - dropped))
+    return kept if added is None else kept.add_(added)
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -199,7 +242,7 @@ def gradient_kernels() -> GradientKernels | None:
 
 def library() -> Library[GradientKernels]:
     """The library's sources and check."""
-    sources = [_FOLDER / name for name in ("loss.cpp", "short_attention.cpp")]
+    sources = [_FOLDER / name for name in ("loss.cpp", "dropout.cpp", "short_attention.cpp")]
     return Library("training", sources, _checked, headers=[_FOLDER / "vectors.h", _FOLDER / "elements.h"])
 
 
@@ -222,7 +265,7 @@ def error(found: GradientKernels) -> float:
         for cores in _CHECKED_CORES:
             found.cores = cores
             for dtype, tolerance in _TOLERANCE.items():
-                errors = [_loss_error(found, dtype)]
+                errors = [_loss_error(found, dtype), _dropout_error(found, dtype)]
                 errors += [_attention_error(found, dtype, queries, 21, causal) for queries, causal in ((6, 0), (21, 1))]
                 worst = max(worst, *(each / tolerance for each in errors))
     finally:
@@ -278,6 +321,28 @@ def _loss_error(found: GradientKernels, dtype: torch.dtype) -> float:
         )
         worst = max(worst, *(_distance(a, b) for a, b in pairs))
     return worst
+
+
+def _dropout_problem(count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    draws = (torch.arange(count) * 12345 % LEVELS - LEVELS // 2).to(torch.int16)
+    return _waves(count).to(dtype), draws, _waves(count, speed=1.3).to(dtype)
+
+
+def _dropout_error(found: GradientKernels, dtype: torch.dtype) -> float:
+    worst = 0.0
+    for count in (3, 9001):
+        x, draws, added = _dropout_problem(count, dtype)
+        for more in (None, added):
+            wide = None if more is None else more.double()
+            expected = plain_drop(x.double(), draws, 20000, wide)
+            worst = max(worst, _distance(found.drop(x, draws, 20000, more), expected))
+    return worst
+
+
+def _dropout_trial(found: GradientKernels, dtype: torch.dtype) -> Trial:
+    x, draws, added = _dropout_problem(_TRIAL_NUMBERS, dtype)
+    dropped = LEVELS // 10
+    return lambda: found.drop(x, draws, dropped, added), lambda: plain_drop(x, draws, dropped, added)
 
 
 def _loss_trial(found: GradientKernels, dtype: torch.dtype, size: int) -> Trial:

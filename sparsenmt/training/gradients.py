@@ -100,10 +100,11 @@ def accumulate_gradients(
     for n, memory in encoded.memories.items():
         leaf = memory.states.detach().requires_grad_(memory.states.requires_grad)  # False: all before it is frozen
         own = {m: share for (other, m), share in pairs.items() if other == n}
-        hidden = model.decode(batch.target_input, replace(memory, states=leaf), exits=tuple(own))
+        memory = replace(memory, states=leaf)
+        hidden = model.decode(batch.target_input, memory, exits=tuple(own), valid=batch.target_valid)
         likelihood += rows.backward(model, hidden, own, objective.smoothing)
         if leaf.grad is not None:
-            states.append(memory.states)
+            states.append(encoded.memories[n].states)
             gradients.append(leaf.grad)
     sentence_weights = objective.sentence_weights(batch.source_valid, totals).to(dtype)
     auxiliary = _backward_encoder(encoded, states, gradients, objective.auxiliary, sentence_weights, shares)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sparsenmt.model.protocol import NEVER, TranslationModel
 from sparsenmt.native.gradients import loss_kernel
-from sparsenmt.native.reordered import Product
+from sparsenmt.native.onednn import Product
 
 CHUNK_ROWS = 512
 """Rows of a chunk: enough for an efficient matrix product, small compared with the other activations."""

@@ -22,7 +22,7 @@ from sparsenmt.training.distribution import Workers
 
 T = TypeVar("T")
 CPU = torch.device("cpu")
-"""Where the processes exchange values."""
+"""The device on which the processes exchange values."""
 _DONE, _FAILED = -1, -2  # in place of the first line: there is nothing to share
 
 

@@ -7,13 +7,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sparsenmt.model.dropout import add_with_dropout, draw_bits, dropout
 from sparsenmt.native.gradients import (
+    LEVELS,
     GradientKernels,
     attend_short,
     error,
     gradient_kernels,
     loss_kernel,
     plain_attention,
+    plain_drop,
 )
 
 DTYPES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
@@ -93,3 +96,41 @@ def test_a_loss_that_is_not_finite_stays_so(found: GradientKernels) -> None:
 def test_targets_outside_of_the_vocabulary_are_refused(found: GradientKernels) -> None:
     with pytest.raises(ValueError, match="targets in the vocabulary"):
         found.loss(torch.randn(1, 40), torch.tensor([40]), 0.9)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [1, 16, 4097, 70000])
+def test_dropout(found: GradientKernels, dtype: torch.dtype, count: int) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(count).to(dtype)
+    draws = draw_bits(x)
+    for dropped in (1, LEVELS // 10, LEVELS - 1):
+        assert torch.equal(found.drop(x, draws, dropped, None), plain_drop(x, draws, dropped))
+        exact = plain_drop(x.double(), draws, dropped, x.double())
+        relative = 1e-6 if dtype == torch.float32 else 8e-3
+        torch.testing.assert_close(found.drop(x, draws, dropped, x).double(), exact, atol=1e-6, rtol=relative)
+    x[: count // 2] = torch.nan
+    kept = found.drop(x, draws, LEVELS // 2, None)
+    assert bool(kept[: count // 2].isnan().all()) and bool(kept[count // 2 :].isfinite().all())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_residual_is_added(dtype: torch.dtype) -> None:
+    """Values and gradients are those of ``residual + dropout(x)`` from the same random bits."""
+    results = []
+    given = torch.randn(5, 33).to(dtype)
+    for joined in (False, True):
+        torch.manual_seed(1)
+        x, residual = (torch.randn(5, 33).to(dtype).requires_grad_() for _ in range(2))
+        total = add_with_dropout(residual, x, 0.3) if joined else residual + dropout(x, 0.3)
+        total.backward(given)
+        assert x.grad is not None and residual.grad is not None
+        results.append((total.detach(), x.grad, residual.grad))
+    for apart, together in zip(*results, strict=True):
+        torch.testing.assert_close(together, apart, rtol=1e-6, atol=1e-6 if dtype == torch.float32 else 2e-2)
+
+
+def test_only_what_needs_a_gradient_gets_one() -> None:
+    x, residual = torch.randn(3, 8), torch.randn(3, 8).requires_grad_()
+    add_with_dropout(residual, x, 0.5).sum().backward()
+    assert x.grad is None and residual.grad is not None and torch.equal(residual.grad, torch.ones(3, 8))

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.native import reordered
-from sparsenmt.native.reordered import Product, linear
+from sparsenmt.native.onednn import Product, linear
 
 
 @pytest.fixture(autouse=True)
