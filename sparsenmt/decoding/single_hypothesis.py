@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.data.vocabulary import EOS
-from sparsenmt.decoding.scores import ending, forbid, hypothesis_of, log_normalizer, never, unrestricted
+from sparsenmt.decoding.scores import ending, forbid, hypothesis_of, log_normalizer, never
 from sparsenmt.decoding.search_output import SearchOutput
 from sparsenmt.decoding.strategies import EncodedBatch, ErrorContext, Results, Strategy
 from sparsenmt.model.protocol import DecoderCache, TranslationModel
@@ -49,7 +49,8 @@ def greedy_results(cache: DecoderCache, output: SearchOutput, batch: EncodedBatc
     cache: a new one.
     """
     first = batch.first_tokens
-    if first.shape[1] > 1 or batch.prompts is not None or not unrestricted(options) or options.max_lines != 1:
+    restricted = options.min_length or options.no_repeat_ngram or options.max_lines != 1
+    if first.shape[1] > 1 or batch.prompts is not None or restricted:
         return None
     rules = TokenRules(batch.given[-1], EOS, never(options))
     found = output.greedy(cache, batch.limits, rules, options.decoder_exits)

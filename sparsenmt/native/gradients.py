@@ -175,7 +175,7 @@ def _problem(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool)
     strides = (_SIZE * 9)(*(step for x in (q, k, v) for step in x.stride()[:3]))
     added = None if bias is None else address(bias, torch.float32, batch, keys)
     problem = _Problem(batch, heads, queries, keys, size, *pointers, ctypes.addressof(strides), added, causal)
-    problem.held = strides, bias  # type: ignore[attr-defined]
+    problem.held = strides, bias
     return problem, batch * heads * queries * keys * size
 
 
@@ -373,7 +373,8 @@ def _attention_trial(found: GradientKernels, dtype: torch.dtype, size: int, leng
                 out = plain_attention(leaves[0], leaves[1], leaves[2], bias[:, None, None], False)
             else:
                 mask = bias[:, None, None].clone()
-                out = torch.nn.functional.scaled_dot_product_attention(*leaves, attn_mask=mask)
+                one, two, three = leaves
+                out = torch.nn.functional.scaled_dot_product_attention(one, two, three, attn_mask=mask)
             return torch.autograd.grad(out, leaves, given.clone())
 
     return kernel, plain

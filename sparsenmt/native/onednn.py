@@ -46,7 +46,7 @@ class Product:
 
     def __init__(self, weight: Tensor, rows: int, *, transposed: bool = False, inputs: int = 1) -> None:
         self._matrix = weight.detach().t() if transposed else weight.detach()
-        faster = _suits(weight, rows) and _faster(*weight.shape, rows, transposed, kept=inputs > 1)
+        faster = _suits(weight, rows) and _faster(weight.shape[0], weight.shape[1], rows, transposed, kept=inputs > 1)
         self._packed = _reorder(self._matrix, rows) if faster else None
 
     def __call__(self, x: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
