@@ -21,6 +21,8 @@ extern "C" int omp_get_num_threads();
 namespace sparsenmt {
 namespace {
 
+constexpr int64_t kManyRows = 14;  // from so many rows on a thread works on its own ones
+
 struct Norm {
   const float *weight, *bias;  // (D)
 };
@@ -89,7 +91,7 @@ class Worker {
  public:
   Worker(const Sizes& sizes, const Scratch& scratch, const int32_t* slots, float* x, int64_t thread, int64_t threads)
       : sizes_(sizes), thread_(thread), threads_(threads),
-        few_(threads > 1 && (sizes.rows < threads * kRows || sizes.sentences < threads)) {
+        few_(threads > 1 && (sizes.rows < threads * kManyRows || sizes.sentences < threads)) {
     const int64_t sentences = sizes.sentences, D = sizes.dimension;
     hypotheses_ = sizes.rows / sentences;
     first_ = sentences * thread / threads;
