@@ -1,4 +1,4 @@
-// Vectors of 16 numbers that are stored in fp32 or in bf16, and computed with in fp32.
+// Vectors of numbers that are stored in fp32 or in bf16, and computed with in fp32.
 
 #pragma once
 
@@ -7,7 +7,7 @@
 namespace sparsenmt {
 
 using Bf16 = uint16_t;
-typedef uint16_t Halves __attribute__((vector_size(32)));
+typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
 
 inline Floats load_from(const float* p) { return load(p); }
 

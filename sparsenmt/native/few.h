@@ -15,6 +15,7 @@ namespace {
 constexpr int kQueries = 4;     // read the keys together
 constexpr int kMost = 5;        // of five, the last does not read the keys alone
 constexpr int64_t kAhead = 16;  // keys are prefetched
+constexpr int kLine = 16;       // floats of a line of the cache
 
 // The keys and values of a head.
 struct Head {
@@ -35,15 +36,15 @@ struct Head {
 
 template <int V>
 inline void fetch(const float* p) {
-  for (int e = 0; e < V; e++) __builtin_prefetch(p + kLanes * e);
+  for (int e = 0; e < V * kLanes; e += kLine) __builtin_prefetch(p + e);
 }
 
-// Scores of R queries, `width` apart. 16 / R keys make a block of 16 scores.
+// Scores of R queries, `width` apart. kLanes / R keys make a block of kLanes scores.
 template <int R, int V>
 void score(const Head& head, const float* queries, int64_t query_step, float* scores, int64_t width) {
-  constexpr int kBlock = 16 / R;
+  constexpr int kBlock = kLanes / R;
   for (int64_t t = 0; t < head.count; t += kBlock) {
-    Floats products[16] = {};
+    Floats products[kLanes] = {};
     const int here = static_cast<int>(std::min<int64_t>(kBlock, head.count - t));
     for (int i = 0; i < here; i++) {
       const float* key = head.key(t + i);
@@ -57,7 +58,7 @@ void score(const Head& head, const float* queries, int64_t query_step, float* sc
     }
     const Floats found = sums(products) * head.scale;
     for (int r = 0; r < R; r++)
-      for (int i = 0; i < (16 % R ? here : kBlock); i++) scores[r * width + t + i] = found[r * kBlock + i];
+      for (int i = 0; i < (kLanes % R ? here : kBlock); i++) scores[r * width + t + i] = found[r * kBlock + i];
   }
 }
 
@@ -90,27 +91,39 @@ float soften(const Head& head, float* scores, int64_t width) {
   return 1.0f / total(sum);
 }
 
+// Vectors of the context whose sums over R queries stay in registers, beside weights and values: a divisor of V.
+template <int R, int V>
+constexpr int together() {
+  int found = V;
+  while (found > 1 && (V % found || R * found > kRegisters / 4 * 3)) found--;
+  return found;
+}
+
 template <int R, int V>
 void attend(const Head& head, const float* queries, int64_t query_step, float* out, int64_t out_step, float* scratch) {
+  constexpr int kPart = together<R, V>();
   const int64_t width = (head.count + kLanes - 1) / kLanes * kLanes;
   score<R, V>(head, queries, query_step, scratch, width);
   float inverse[R];
   for (int r = 0; r < R; r++) inverse[r] = soften(head, scratch + r * width, width);
-  Floats context[R][V] = {};
   const bool selects = head.selects();
-  for (int64_t t = 0; t < head.count; t++) {
-    bool read = !selects;
-    for (int r = 0; r < R; r++) read |= scratch[r * width + t] != 0.0f;
-    if (!read) continue;
-    const float* value = head.value(t);
-    if (!selects && t + kAhead < head.count) fetch<V>(head.value(t + kAhead));
-    for (int r = 0; r < R; r++) {
-      const float weight = scratch[r * width + t];
-      for (int e = 0; e < V; e++) context[r][e] += load(value + kLanes * e) * weight;
+  for (int first = 0; first < V; first += kPart) {
+    Floats context[R][kPart] = {};
+    for (int64_t t = 0; t < head.count; t++) {
+      bool read = !selects;
+      for (int r = 0; r < R; r++) read |= scratch[r * width + t] != 0.0f;
+      if (!read) continue;
+      const float* value = head.value(t) + first * kLanes;
+      if (!selects && first == 0 && t + kAhead < head.count) fetch<V>(head.value(t + kAhead));
+      for (int r = 0; r < R; r++) {
+        const float weight = scratch[r * width + t];
+        for (int e = 0; e < kPart; e++) context[r][e] += load(value + kLanes * e) * weight;
+      }
     }
+    for (int r = 0; r < R; r++)
+      for (int e = 0; e < kPart; e++)
+        store(out + r * out_step + kLanes * (first + e), context[r][e] * inverse[r]);
   }
-  for (int r = 0; r < R; r++)
-    for (int e = 0; e < V; e++) store(out + r * out_step + kLanes * e, context[r][e] * inverse[r]);
 }
 
 template <int V>
@@ -129,13 +142,16 @@ void attend_all(const Head& head, int64_t queries, const float* from, int64_t qu
 
 void attend_sized(int64_t size, const Head& head, int64_t queries, const float* from, int64_t query_step, float* out,
                   int64_t out_step, float* scratch) {
-  switch (size / kLanes) {
-    case 1: return attend_all<1>(head, queries, from, query_step, out, out_step, scratch);
-    case 2: return attend_all<2>(head, queries, from, query_step, out, out_step, scratch);
-    case 3: return attend_all<3>(head, queries, from, query_step, out, out_step, scratch);
-    case 4: return attend_all<4>(head, queries, from, query_step, out, out_step, scratch);
-    case 6: return attend_all<6>(head, queries, from, query_step, out, out_step, scratch);
-    default: return attend_all<8>(head, queries, from, query_step, out, out_step, scratch);
+  switch (size) {
+#define SPARSENMT_SIZE(E) \
+  case E: return attend_all<E / kLanes>(head, queries, from, query_step, out, out_step, scratch)
+    SPARSENMT_SIZE(16);
+    SPARSENMT_SIZE(32);
+    SPARSENMT_SIZE(48);
+    SPARSENMT_SIZE(64);
+    SPARSENMT_SIZE(96);
+    SPARSENMT_SIZE(128);
+#undef SPARSENMT_SIZE
   }
 }
 

@@ -25,7 +25,7 @@ struct Table {
   const char* row(int64_t token) const { return static_cast<const char*>(rows) + token * bytes(); }
 };
 
-constexpr int64_t kBytes = 64;   // of a vector
+constexpr int64_t kLine = 64;     // bytes of a line of the cache
 constexpr int64_t kTogether = 4;  // rows of the table that are multiplied with a vector of states at a time
 constexpr int64_t kFetched = 16;  // rows ahead that are prefetched
 
@@ -45,7 +45,7 @@ struct Sums<kInt8> {
   using Vector = Ints;
 };
 
-// The products of 16 rows of the table with a state.
+// The products of kLanes rows of the table with a state.
 template <Kind kind>
 typename Sums<kind>::Vector products(const Table& table, const State& state, const char* const* rows) {
   using Vector = typename Sums<kind>::Vector;
@@ -53,13 +53,14 @@ typename Sums<kind>::Vector products(const Table& table, const State& state, con
   Vector found[kLanes];
 #pragma GCC unroll 4
   for (int64_t t = 0; t < kLanes; t += kTogether) {
-    __m512 sum[kTogether];
+    Floats sum[kTogether];
 #pragma GCC unroll 4
-    for (int64_t i = 0; i < kTogether; i++) sum[i] = _mm512_setzero_ps();
+    for (int64_t i = 0; i < kTogether; i++) sum[i] = Floats{};
     for (int64_t at = 0; at < bytes; at += kBytes) {
-      const __m512i x = _mm512_loadu_si512(state.numbers + at);
+      const Floats x = load(reinterpret_cast<const float*>(state.numbers + at));
 #pragma GCC unroll 4
-      for (int64_t i = 0; i < kTogether; i++) sum[i] = step<kind>(sum[i], x, _mm512_loadu_si512(rows[t + i] + at));
+      for (int64_t i = 0; i < kTogether; i++) 
+        sum[i] = step<kind>(sum[i], x, load(reinterpret_cast<const float*>(rows[t + i] + at)));
     }
 #pragma GCC unroll 4
     for (int64_t i = 0; i < kTogether; i++) found[t + i] = (Vector)sum[i];
@@ -78,29 +79,22 @@ void listed_logits(const Table& table, const int32_t* tokens, int64_t count, con
       here[i] = tokens[std::min(first + i, count - 1)];
       rows[i] = table.row(here[i]);
       if (first + i + kFetched < count)
-        for (int64_t at = 0; at < table.bytes(); at += kBytes) __builtin_prefetch(table.row(tokens[first + i + kFetched]) + at);
+        for (int64_t at = 0; at < table.bytes(); at += kLine) __builtin_prefetch(table.row(tokens[first + i + kFetched]) + at);
     }
-    const __m512i where = _mm512_loadu_si512(here);
-    const __m512 bias = table.bias ? _mm512_i32gather_ps(where, table.bias, 4) : _mm512_setzero_ps();
-    __m512 scale = _mm512_setzero_ps();
-    __m512i row_sum = _mm512_setzero_si512();
-    if constexpr (kind == kInt8) {
-      scale = _mm512_i32gather_ps(where, table.scale, 4);
-      row_sum = _mm512_i32gather_epi32(where, table.sum, 4);
+    float bias[kLanes] = {};
+    Columns columns{};
+    for (int64_t i = 0; i < kLanes; i++) {
+      if (table.bias) bias[i] = table.bias[here[i]];
+      if constexpr (kind == kInt8) columns.scale[i] = table.scale[here[i]], columns.sum[i] = table.sum[here[i]];
     }
-    const int64_t left = count - first;
-    const __mmask16 mask = left >= kLanes ? 0xffff : static_cast<__mmask16>((1 << left) - 1);
     for (int64_t j = 0; j < hypotheses; j++) {
       const auto found = products<kind>(table, states[j], rows);
-      __m512 value;
-      if constexpr (kind == kInt8) {
-        const __m512i zero = _mm512_mullo_epi32(row_sum, _mm512_set1_epi32(states[j].zero));
-        value = _mm512_cvtepi32_ps(_mm512_sub_epi32((__m512i)found, zero));
-        value = _mm512_fmadd_ps(value, _mm512_mul_ps(scale, _mm512_set1_ps(states[j].scale)), bias);
-      } else {
-        value = _mm512_add_ps((__m512)found, bias);
-      }
-      _mm512_mask_storeu_ps(logits + j * width + first, mask, value);
+      Floats value;
+      if constexpr (kind == kInt8)
+        value = rescaled(found, columns, states[j].scale, states[j].zero, load(bias));
+      else
+        value = found + load(bias);
+      store_part(logits + j * width + first, count - first, value);
     }
   }
 }

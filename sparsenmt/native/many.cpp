@@ -1,8 +1,8 @@
 // Softmax attention of many queries (an encoder), on the CPU in fp32. Built and checked by kernels.py.
 //
-// A task is one head. Its keys are copied to panels of 32, its values to rows without gaps. Then, for up to 56 queries at
-// a time, scores are computed, turned into weights, and multiplied with the values, in tiles of up to 14 rows by 32
-// columns that stay in registers.
+// A task is one head. Its keys are copied to panels as wide as a tile, its values to rows without gaps. Then, for four
+// tiles of queries at a time, scores are computed, turned into weights, and multiplied with the values, in tiles that stay
+// in registers.
 
 #include <algorithm>
 #include <vector>
@@ -12,58 +12,40 @@
 namespace sparsenmt {
 namespace {
 
-constexpr int64_t kPanel = 2 * kLanes;
-constexpr int64_t kRows = 14;           // of a tile, at most
-constexpr int64_t kBlock = 4 * kRows;   // queries at a time
+constexpr int64_t kPanel = kTileVectors * kLanes;
+constexpr int64_t kPair = 2 * kLanes;
+constexpr int64_t kBlock = 56 / kTileRows * kTileRows;  // queries at a time
 
 // out (R, C vectors) = a (R, inner) b (inner, C vectors), each row times its own factor.
 template <int R, int C>
-void tile(const float* a, int64_t a_step, const float* b, int64_t b_step, int64_t inner, const float* factors,
+__attribute__((noinline)) void tile(const float* a, int64_t a_step, const float* b, int64_t b_step, int64_t inner, const float* factors,
           float* out, int64_t out_step) {
   Floats sums[R][C];
 #pragma GCC unroll 16
   for (int r = 0; r < R; r++)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int c = 0; c < C; c++) sums[r][c] = Floats{};
   for (int64_t i = 0; i < inner; i++, b += b_step) {
     Floats row[C];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int c = 0; c < C; c++) row[c] = load(b + c * kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++) {
       const float x = a[r * a_step + i];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int c = 0; c < C; c++) sums[r][c] += row[c] * x;
     }
   }
 #pragma GCC unroll 16
   for (int r = 0; r < R; r++)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int c = 0; c < C; c++) store(out + r * out_step + c * kLanes, factors ? sums[r][c] * factors[r] : sums[r][c]);
 }
 
 template <int C>
 void tile_of(int64_t height, const float* a, int64_t a_step, const float* b, int64_t b_step, int64_t inner,
              const float* factors, float* out, int64_t out_step) {
-  switch (height) {
-#define SPARSENMT_TILE(R) \
-  case R: return tile<R, C>(a, a_step, b, b_step, inner, factors, out, out_step)
-    SPARSENMT_TILE(1);
-    SPARSENMT_TILE(2);
-    SPARSENMT_TILE(3);
-    SPARSENMT_TILE(4);
-    SPARSENMT_TILE(5);
-    SPARSENMT_TILE(6);
-    SPARSENMT_TILE(7);
-    SPARSENMT_TILE(8);
-    SPARSENMT_TILE(9);
-    SPARSENMT_TILE(10);
-    SPARSENMT_TILE(11);
-    SPARSENMT_TILE(12);
-    SPARSENMT_TILE(13);
-    SPARSENMT_TILE(14);
-#undef SPARSENMT_TILE
-  }
+  by_height(height, [&](auto rows) { tile<rows(), C>(a, a_step, b, b_step, inner, factors, out, out_step); });
 }
 
 // Scores of a row to exponentials, with zeros from `count` to `width`; returns 1 / sum.
@@ -71,7 +53,7 @@ float soften(float* scores, const float* bias, int64_t count, int64_t width) {
   const float never = -std::numeric_limits<float>::infinity();
   std::fill(scores + count, scores + width, never);
   Floats most[2] = {all(never), all(never)};
-  for (int64_t t = 0; t < width; t += kPanel)
+  for (int64_t t = 0; t < width; t += kPair)
     for (int c = 0; c < 2; c++) {
       Floats x = load(scores + t + c * kLanes);
       if (bias) {
@@ -82,7 +64,7 @@ float soften(float* scores, const float* bias, int64_t count, int64_t width) {
     }
   const float peak = largest(larger(most[0], most[1]));
   Floats sum[2] = {};
-  for (int64_t t = 0; t < width; t += kPanel)
+  for (int64_t t = 0; t < width; t += kPair)
     for (int c = 0; c < 2; c++) {
       const Floats x = exponential(load(scores + t + c * kLanes) - peak);
       store(scores + t + c * kLanes, x);
@@ -114,14 +96,14 @@ void attend(const float* queries, int64_t query_step, int64_t query_count, const
   }
   float inverse[kBlock];
   for (int64_t top = 0; top < query_count; top += kBlock) {
-    const int64_t here = std::min(kBlock, query_count - top), tiles = (here + kRows - 1) / kRows;
+    const int64_t here = std::min(kBlock, query_count - top), tiles = (here + kTileRows - 1) / kTileRows;
     for (int64_t r = 0; r < here; r++)
       for (int64_t e = 0; e < size; e++)
         scratch.queries[r * size + e] = queries[(top + r) * query_step + e] * scale;
     for (int64_t t = 0; t < width; t += kPanel)
       for (int64_t i = 0; i < tiles; i++) {
         const int64_t from = here * i / tiles, to = here * (i + 1) / tiles;
-        tile_of<2>(to - from, scratch.queries.data() + from * size, size, scratch.panels.data() + t * size, kPanel, size,
+        tile_of<kTileVectors>(to - from, scratch.queries.data() + from * size, size, scratch.panels.data() + t * size, kPanel, size,
                    nullptr, scratch.scores.data() + from * width + t, width);
       }
     for (int64_t r = 0; r < here; r++)
@@ -132,7 +114,7 @@ void attend(const float* queries, int64_t query_step, int64_t query_count, const
       float* target = out + (top + from) * out_step;
       int64_t e = 0;
       for (; e + kPanel <= size; e += kPanel)
-        tile_of<2>(to - from, weights, width, scratch.values.data() + e, size, count, inverse + from, target + e,
+        tile_of<kTileVectors>(to - from, weights, width, scratch.values.data() + e, size, count, inverse + from, target + e,
                    out_step);
       if (e < size)
         tile_of<1>(to - from, weights, width, scratch.values.data() + e, size, count, inverse + from, target + e,

@@ -1,8 +1,8 @@
 // x W' + b with packed weights in fp32, bf16 or int8, for x and results in fp32.
 //
 // Weights are stored in panels of 32 columns. Along the inner dimension a panel holds groups of 4 bytes (one float, two
-// bf16 or four int8), for all of its columns. A tile of up to 14 rows by one panel stays in registers over the whole
-// inner dimension. Rows of x are rounded once for each product; in int8 each row has a scale and an offset of its own:
+// bf16 or four int8), for all of its columns. A tile (`kTileRows` rows by a panel, or by a part of one) stays in registers
+// over the whole inner dimension. Rows of x are rounded once for each product; in int8 each row has a scale and an offset of its own:
 // x = scale (u - zero), 0 <= u <= 255, and the sums of the weights' columns correct for the offset.
 
 #pragma once
@@ -11,10 +11,12 @@
 
 #include "vectors.h"
 
-// Each kind by what it needs: Cascade Lake and Ice Lake have no bf16, older processors with AVX-512 neither.
-#ifdef __AVX512F__
+// Each kind by what it needs: Cascade Lake and Ice Lake have no bf16, older processors with AVX-512 neither. With AVX2
+// alone int8 would need more instructions than fp32: its products of bytes saturate.
+#if defined(__AVX512F__) || (defined(__AVX2__) && defined(__FMA__)) || defined(__aarch64__)
 #define SPARSENMT_PRODUCTS 1
-#include <immintrin.h>
+#endif
+#ifdef __AVX512F__
 #ifdef __AVX512BF16__
 #define SPARSENMT_BF16 1
 #endif
@@ -27,8 +29,8 @@ namespace sparsenmt {
 namespace {
 
 constexpr int64_t kColumns = 32;  // of a panel
-constexpr int64_t kRows = 14;     // of a tile, at most
-constexpr int64_t kBlock = 18 * kRows;  // rows that go through all panels together
+constexpr int64_t kTileColumns = kTileVectors * kLanes;
+constexpr int64_t kBlock = 252 / kTileRows * kTileRows;  // rows that go through all panels together
 
 #ifdef SPARSENMT_PRODUCTS
 
@@ -50,10 +52,13 @@ struct ProductArguments {
 };
 
 template <Kind kind>
-inline __m512 step(__m512 sum, __m512i row, __m512i weights) {
-  // Inline assembly: with these intrinsics compilers of 2022 copy the sums.
-  if constexpr (kind == kFp32)
-    asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(row), "v"(weights));
+inline Floats step(Floats sum, Floats row, Floats weights) {
+#ifdef __x86_64__
+  // Inline assembly: with intrinsics compilers of 2022 copy the sums.
+  if constexpr (kind == kFp32) asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(row), "v"(weights));
+#else
+  if constexpr (kind == kFp32) sum += row * weights;
+#endif
 #ifdef SPARSENMT_BF16
   if constexpr (kind == kBf16) asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(row), "v"(weights));
 #endif
@@ -63,68 +68,68 @@ inline __m512 step(__m512 sum, __m512i row, __m512i weights) {
   return sum;
 }
 
+// The scales and offsets of int8 columns.
+struct Columns {
+  Floats scale;
+  Ints sum;
+};
+
+// The value of int8 sums.
+inline Floats rescaled(Ints sums, const Columns& columns, float row_scale, int32_t row_zero, Floats bias) {
+  return __builtin_convertvector(sums - columns.sum * row_zero, Floats) * (columns.scale * row_scale) + bias;
+}
+
+// Four bytes in every lane.
+inline Floats repeat(const Word* p) {
+  float x;
+  std::memcpy(&x, p, sizeof x);
+  return all(x);
+}
+
+// The tile of R rows that begins at this row and column.
 template <Kind kind, int R>
-void tile(const ProductArguments& arguments, int64_t row, int64_t panel) {
-  __m512 sums[R][2];
+__attribute__((noinline)) void tile(const ProductArguments& arguments, int64_t row, int64_t column) {
+  Floats sums[R][kTileVectors];
 #pragma GCC unroll 16
-  for (int r = 0; r < R; r++) sums[r][0] = sums[r][1] = _mm512_setzero_ps();
-  const Word *rows = arguments.rows + row * arguments.groups, *weights = arguments.panels + panel * arguments.groups * kColumns;
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 4
+    for (int v = 0; v < kTileVectors; v++) sums[r][v] = Floats{};
+  const Word *rows = arguments.rows + row * arguments.groups;
+  const float* weights = reinterpret_cast<const float*>(arguments.panels) +
+                         column / kColumns * kColumns * arguments.groups + column % kColumns;
   for (int64_t g = 0; g < arguments.groups; g++, weights += kColumns) {
-    const __m512i left = _mm512_loadu_si512(weights), right = _mm512_loadu_si512(weights + kLanes);
+    Floats own[kTileVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kTileVectors; v++) own[v] = load(weights + v * kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++) {
-      const __m512i x = _mm512_set1_epi32(rows[r * arguments.groups + g]);
-      sums[r][0] = step<kind>(sums[r][0], x, left);
-      sums[r][1] = step<kind>(sums[r][1], x, right);
+      const Floats x = repeat(rows + r * arguments.groups + g);
+#pragma GCC unroll 4
+      for (int v = 0; v < kTileVectors; v++) sums[r][v] = step<kind>(sums[r][v], x, own[v]);
     }
   }
-#pragma GCC unroll 2
-  for (int half = 0; half < 2; half++) {
-    const int64_t column = panel * kColumns + half * kLanes, left = arguments.columns - column;
+#pragma GCC unroll 4
+  for (int v = 0; v < kTileVectors; v++, column += kLanes) {
+    const int64_t left = arguments.columns - column;
     if (left <= 0) break;
-    const __mmask16 mask = left >= kLanes ? 0xffff : static_cast<__mmask16>((1 << left) - 1);
-    const __m512 bias = arguments.bias ? _mm512_maskz_loadu_ps(mask, arguments.bias + column) : _mm512_setzero_ps();
-    __m512 scale = _mm512_setzero_ps();
-    __m512i column_sum = _mm512_setzero_si512();
+    const Floats bias = arguments.bias ? load_part(arguments.bias + column, left, 0.0f) : Floats{};
+    Columns columns{};
     if constexpr (kind == kInt8) {
-      scale = _mm512_maskz_loadu_ps(mask, arguments.column_scale + column);
-      column_sum = _mm512_maskz_loadu_epi32(mask, arguments.column_sum + column);
+      columns.scale = load_part(arguments.column_scale + column, left, 0.0f);
+      columns.sum = (Ints)load_part(reinterpret_cast<const float*>(arguments.column_sum + column), left, 0.0f);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++) {
       const int64_t at = (row + r) * arguments.columns + column;
-      __m512 value = sums[r][half];
-      if constexpr (kind == kInt8) {
-        const __m512i zero = _mm512_mullo_epi32(column_sum, _mm512_set1_epi32(arguments.row_zero[row + r]));
-        value = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_castps_si512(value), zero));
-        value = _mm512_fmadd_ps(value, _mm512_mul_ps(scale, _mm512_set1_ps(arguments.row_scale[row + r])), bias);
-      } else {
-        value = _mm512_add_ps(value, bias);
-      }
-      if (arguments.relu) value = _mm512_max_ps(_mm512_setzero_ps(), value);  // in this order NaN is kept
-      if (arguments.added) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, arguments.added + at));
-      _mm512_mask_storeu_ps(arguments.out + at, mask, value);
+      Floats value;
+      if constexpr (kind == kInt8)
+        value = rescaled((Ints)sums[r][v], columns, arguments.row_scale[row + r], arguments.row_zero[row + r], bias);
+      else
+        value = sums[r][v] + bias;
+      if (arguments.relu) value = larger(Floats{}, value);  // in this order NaN is kept
+      if (arguments.added) value += load_part(arguments.added + at, left, 0.0f);
+      store_part(arguments.out + at, left, value);
     }
-  }
-}
-
-template <Kind kind>
-void tile_of(int64_t height, const ProductArguments& arguments, int64_t row, int64_t panel) {
-  switch (height) {
-    case 1: return tile<kind, 1>(arguments, row, panel);
-    case 2: return tile<kind, 2>(arguments, row, panel);
-    case 3: return tile<kind, 3>(arguments, row, panel);
-    case 4: return tile<kind, 4>(arguments, row, panel);
-    case 5: return tile<kind, 5>(arguments, row, panel);
-    case 6: return tile<kind, 6>(arguments, row, panel);
-    case 7: return tile<kind, 7>(arguments, row, panel);
-    case 8: return tile<kind, 8>(arguments, row, panel);
-    case 9: return tile<kind, 9>(arguments, row, panel);
-    case 10: return tile<kind, 10>(arguments, row, panel);
-    case 11: return tile<kind, 11>(arguments, row, panel);
-    case 12: return tile<kind, 12>(arguments, row, panel);
-    case 13: return tile<kind, 13>(arguments, row, panel);
-    default: return tile<kind, 14>(arguments, row, panel);
   }
 }
 
@@ -137,11 +142,12 @@ struct ProductRange {
 template <Kind kind>
 void multiply(const ProductArguments& arguments, const ProductRange& part) {
   for (int64_t top = part.top; top < part.bottom; top += kBlock) {
-    const int64_t here = std::min(kBlock, part.bottom - top), tiles = (here + kRows - 1) / kRows;
-    for (int64_t panel = part.first; panel < part.last; panel++)
+    const int64_t here = std::min(kBlock, part.bottom - top), tiles = (here + kTileRows - 1) / kTileRows;
+    const int64_t last = std::min(part.last * kColumns, arguments.columns);
+    for (int64_t column = part.first * kColumns; column < last; column += kTileColumns)
       for (int64_t i = 0; i < tiles; i++) {
         const int64_t from = here * i / tiles, to = here * (i + 1) / tiles;
-        tile_of<kind>(to - from, arguments, top + from, panel);
+        by_height(to - from, [&](auto rows) { tile<kind, rows()>(arguments, top + from, column); });
       }
   }
 }

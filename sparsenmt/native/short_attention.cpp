@@ -18,34 +18,28 @@ struct Problem {
   int64_t causal;
 };
 
-// Exchanges the lanes `step` apart of vectors `step` apart.
+// The lanes of a after an exchange with b of the lanes `step` apart: its own, and from b those that are `step` before.
 template <int step>
-inline void exchange(Floats* x) {
+constexpr int lower(int lane) {
+  return lane & step ? static_cast<int>(kLanes) + lane - step : lane;
+}
+
+// The lanes of b after it.
+template <int step>
+constexpr int upper(int lane) {
+  return lane & step ? static_cast<int>(kLanes) + lane : lane + step;
+}
+
+// Lane i of vector j becomes lane j of vector i: lanes `step` apart of vectors `step` apart change places.
+template <int step = kLanes / 2>
+inline void transpose(Floats* x) {
   for (int i = 0; i < kLanes; i++) {
     if (i & step) continue;
     const Floats a = x[i], b = x[i + step];
-    if constexpr (step == 8) {
-      x[i] = SPARSENMT_SHUFFLE(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
-      x[i + step] = SPARSENMT_SHUFFLE(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
-    } else if constexpr (step == 4) {
-      x[i] = SPARSENMT_SHUFFLE(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27);
-      x[i + step] = SPARSENMT_SHUFFLE(a, b, 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31);
-    } else if constexpr (step == 2) {
-      x[i] = SPARSENMT_SHUFFLE(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
-      x[i + step] = SPARSENMT_SHUFFLE(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
-    } else {
-      x[i] = SPARSENMT_SHUFFLE(a, b, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30);
-      x[i + step] = SPARSENMT_SHUFFLE(a, b, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
-    }
+    x[i] = pick<lower<step>>(a, b);
+    x[i + step] = pick<upper<step>>(a, b);
   }
-}
-
-// Lane i of vector j becomes lane j of vector i.
-inline void transpose(Floats* x) {
-  exchange<8>(x);
-  exchange<4>(x);
-  exchange<2>(x);
-  exchange<1>(x);
+  if constexpr (step > 1) transpose<step / 2>(x);
 }
 
 // c (m, 16 * vectors) = a (m, depth) b (depth, 16 * vectors); entry (i, d) of a is at i * row + d * column.

@@ -21,6 +21,8 @@ extern "C" int omp_get_num_threads();
 namespace sparsenmt {
 namespace {
 
+constexpr int64_t kManyRows = 14;  // from so many rows on a thread works on its own ones
+
 int64_t widest(const Sizes& sizes) { return std::max(3 * sizes.dimension, sizes.feed_forward); }
 int64_t rounded_bytes(const Sizes& sizes) { return 4 * std::max(sizes.dimension, sizes.feed_forward) + 8; }
 
@@ -44,7 +46,7 @@ class Worker {
  public:
   Worker(const Sizes& sizes, const Scratch& scratch, const int32_t* slots, float* x, int64_t thread, int64_t threads)
       : sizes_(sizes), thread_(thread), threads_(threads),
-        few_(threads > 1 && (sizes.rows < threads * kRows || sizes.sentences < threads)) {
+        few_(threads > 1 && (sizes.rows < threads * kManyRows || sizes.sentences < threads)) {
     const int64_t sentences = sizes.sentences, D = sizes.dimension;
     hypotheses_ = sizes.rows / sentences;
     first_ = sentences * thread / threads;

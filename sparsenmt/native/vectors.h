@@ -1,4 +1,4 @@
-// Vectors of 16 floats, in the widest registers of the processor.
+// Vectors of floats, as wide as the registers of the instruction set that is compiled for, and tiles that fill them.
 
 #pragma once
 
@@ -6,23 +6,29 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
+
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 
 namespace sparsenmt {
 
-constexpr int64_t kLanes = 16;
-typedef float Floats __attribute__((vector_size(64)));
-typedef int32_t Ints __attribute__((vector_size(64)));
-typedef uint32_t Bits __attribute__((vector_size(64)));
-
-// Lanes of two vectors by their numbers, 16 and above from the second. GCC before 12 has only the older builtin.
-#if defined(__has_builtin) && !defined(SPARSENMT_OLD_SHUFFLE)
-#if __has_builtin(__builtin_shufflevector)
-#define SPARSENMT_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+// A tile of a product is kTileRows rows by kTileVectors vectors: its sums stay in registers, beside a row of the other
+// factor. It is small where there are 16 registers (AVX2), larger where there are 32 (AVX-512, NEON).
+#if defined(__AVX512F__)
+constexpr int64_t kLanes = 16, kTileRows = 14, kTileVectors = 2, kRegisters = 32;
+#elif defined(__AVX2__)
+constexpr int64_t kLanes = 8, kTileRows = 6, kTileVectors = 2, kRegisters = 16;
+#elif defined(__aarch64__)
+constexpr int64_t kLanes = 4, kTileRows = 6, kTileVectors = 4, kRegisters = 32;
+#else
+constexpr int64_t kLanes = 4, kTileRows = 6, kTileVectors = 2, kRegisters = 16;
 #endif
-#endif
-#ifndef SPARSENMT_SHUFFLE
-#define SPARSENMT_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, Ints{__VA_ARGS__})
-#endif
+constexpr int kBytes = 4 * kLanes;
+typedef float Floats __attribute__((vector_size(kBytes)));
+typedef int32_t Ints __attribute__((vector_size(kBytes)));
+typedef uint32_t Bits __attribute__((vector_size(kBytes)));
 
 inline Floats load(const float* p) {
   Floats x;
@@ -32,7 +38,7 @@ inline Floats load(const float* p) {
 
 inline void store(float* p, Floats x) { std::memcpy(p, &x, sizeof x); }
 
-inline Floats all(float x) { return Floats{} + x; }
+inline Floats all(float x) { return x - Floats{}; }  // of a difference with 0, unlike of a sum, no instruction is left
 
 // The first `count` lanes from memory, `other` in the others.
 inline Floats load_part(const float* p, int64_t count, float other) {
@@ -42,43 +48,102 @@ inline Floats load_part(const float* p, int64_t count, float other) {
   return x;
 }
 
+// The first `count` lanes to memory.
+inline void store_part(float* p, int64_t count, Floats x) {
+  if (count >= kLanes) return store(p, x);
+#ifdef __AVX512F__
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1 << count) - 1), x);
+#else
+  std::memcpy(p, &x, sizeof(float) * count);
+#endif
+}
+
 // NaN in b is preserved.
 inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 
-// Reduce over the lanes: combine lanes 8 apart, then 4, 2 and 1.
-#define SPARSENMT_FOLD(x, combine)                                                                            \
-  x = combine(x, SPARSENMT_SHUFFLE(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));           \
-  x = combine(x, SPARSENMT_SHUFFLE(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));           \
-  x = combine(x, SPARSENMT_SHUFFLE(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));           \
-  x = combine(x, SPARSENMT_SHUFFLE(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14))
-
-inline Floats sum_of(Floats a, Floats b) { return a + b; }
-
-inline float largest(Floats x) {
-  SPARSENMT_FOLD(x, larger);
-  return x[0];
+// Lanes of two vectors by their numbers, kLanes and above from the second; `kPick` maps a lane of the result to a number.
+template <int (*kPick)(int), class Vector, int... kLane>
+inline Vector pick(Vector a, Vector b, std::integer_sequence<int, kLane...>) {
+#ifdef __clang__
+  return __builtin_shufflevector(a, b, kPick(kLane)...);
+#else  // GCC before 12 has no other one
+  return __builtin_shuffle(a, b, Ints{kPick(kLane)...});
+#endif
 }
+
+template <int (*kPick)(int), class Vector>
+inline Vector pick(Vector a, Vector b) {
+  return pick<kPick>(a, b, std::make_integer_sequence<int, static_cast<int>(kLanes)>());
+}
+
+template <int kApart>
+constexpr int across(int lane) {
+  return lane ^ kApart;
+}
+
+// Combine lanes that are half a vector apart, then a quarter, and so on: every lane has the result of all.
+template <int kApart = kLanes / 2, class Combine>
+inline Floats fold(Floats x, Combine combine) {
+  x = combine(x, pick<across<kApart>>(x, x));
+  if constexpr (kApart > 1) x = fold<kApart / 2>(x, combine);
+  return x;
+}
+
+inline float largest(Floats x) { return fold(x, larger)[0]; }
 
 inline float total(Floats x) {
-  SPARSENMT_FOLD(x, sum_of);
-  return x[0];
+  return fold(x, [](Floats a, Floats b) { return a + b; })[0];
 }
 
-// Sums over the lanes of 16 vectors: lane i of the result is that of vector i.
+// Of every four lanes of two vectors one half (kSecond: the other), in turns of kTurn lanes.
+template <int kTurn, bool kSecond>
+constexpr int quarters(int lane) {
+  const int within = lane % 4, of_b = within / kTurn % 2, at = within / (2 * kTurn) * kTurn + within % kTurn;
+  return lane / 4 * 4 + at + (kSecond ? 2 : 0) + of_b * static_cast<int>(kLanes);
+}
+
+// Of two vectors the even (kSecond: the odd) groups of four lanes.
+template <bool kSecond>
+constexpr int alternate(int lane) {
+  const int lanes = static_cast<int>(kLanes), group = lane / 4 * 2 + kSecond;
+  return group * 4 % lanes + lane % 4 + (group * 4 / lanes) * lanes;
+}
+
+// Add pairs of kCount vectors, lanes of one to lanes of the other, until one vector is left.
+template <int kCount, class Vector>
+inline Vector add_pairs(const Vector* v) {
+  Vector found[kCount / 2];
+#pragma GCC unroll 8
+  for (int i = 0; i < kCount / 2; i++) {
+    const Vector a = v[2 * i], b = v[2 * i + 1];
+    if constexpr (kCount == kLanes)
+      found[i] = pick<quarters<1, false>>(a, b) + pick<quarters<1, true>>(a, b);
+    else if constexpr (2 * kCount == kLanes)
+      found[i] = pick<quarters<2, false>>(a, b) + pick<quarters<2, true>>(a, b);
+    else
+      found[i] = pick<alternate<false>>(a, b) + pick<alternate<true>>(a, b);
+  }
+  if constexpr (kCount > 2)
+    return add_pairs<kCount / 2>(found);
+  else
+    return found[0];
+}
+
+// Sums over the lanes of kLanes vectors: lane i of the result is that of vector i.
 template <class Vector>
 inline Vector sums(const Vector* v) {
-  Vector a[8], b[4], c[2];
-  for (int i = 0; i < 8; i++)
-    a[i] = SPARSENMT_SHUFFLE(v[2 * i], v[2 * i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29) +
-           SPARSENMT_SHUFFLE(v[2 * i], v[2 * i + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
-  for (int i = 0; i < 4; i++)
-    b[i] = SPARSENMT_SHUFFLE(a[2 * i], a[2 * i + 1], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
-           SPARSENMT_SHUFFLE(a[2 * i], a[2 * i + 1], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
-  for (int i = 0; i < 2; i++)
-    c[i] = SPARSENMT_SHUFFLE(b[2 * i], b[2 * i + 1], 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
-           SPARSENMT_SHUFFLE(b[2 * i], b[2 * i + 1], 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
-  return SPARSENMT_SHUFFLE(c[0], c[1], 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
-         SPARSENMT_SHUFFLE(c[0], c[1], 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+  return add_pairs<static_cast<int>(kLanes)>(v);
+}
+
+// Call a template with the number of rows of a tile, 1 to kTileRows, as a constant.
+template <int kRows = kTileRows, class Call>
+inline void by_height(int64_t height, const Call& call) {
+  if constexpr (kRows == 1)
+    call(std::integral_constant<int, 1>());
+  else if (height == kRows)
+    call(std::integral_constant<int, kRows>());
+  else
+    by_height<kRows - 1>(height, call);
 }
 
 // e^x for x <= 88; e^-87 below -87; NaN of NaN. Taylor to r^7, |r| <= ln(2) / 2.

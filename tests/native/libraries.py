@@ -20,7 +20,7 @@ from sparsenmt.native.kernels import Kernels, kernels
 from sparsenmt.sparsity.simplex import native as simplex_module
 from sparsenmt.sparsity.simplex.native import SimplexKernel, native
 
-NEEDED = {torch.float32: "avx512f", torch.bfloat16: "avx512_bf16", torch.int8: "avx512_vnni"}
+NEEDED = {torch.float32: "fma", torch.bfloat16: "avx512_bf16", torch.int8: "avx512_vnni"}
 """Dtype of products -> the flag of /proc/cpuinfo that they need."""
 
 IN_USE = "in use"
@@ -34,7 +34,7 @@ BUILDS = {
     "Cascade Lake": ("-march=cascadelake", "-fopenmp"),
     "Ice Lake": ("-march=icelake-server", "-fopenmp"),
     "AVX2": ("-march=native", "-mno-avx512f", "-fopenmp"),
-    "AVX2, old compiler": ("-O1", "-march=native", "-mno-avx512f", "-fopenmp", "-DSPARSENMT_OLD_SHUFFLE"),
+    "AVX2, little optimisation": ("-O1", "-march=native", "-mno-avx512f", "-fopenmp"),
 }
 PRODUCTS: dict[str, set[torch.dtype]] = {
     "no bf16": {torch.float32, torch.int8},
@@ -42,8 +42,8 @@ PRODUCTS: dict[str, set[torch.dtype]] = {
     "Cascade Lake": {torch.float32, torch.int8},
     "Ice Lake": {torch.float32, torch.int8},
     "any processor": set(),
-    "AVX2": set(),
-    "AVX2, old compiler": set(),
+    "AVX2": {torch.float32},
+    "AVX2, little optimisation": {torch.float32},
 }
 """The dtypes that a build has products of, where that does not depend on the processor."""
 

@@ -15,7 +15,7 @@ from sparsenmt.native.kernels import Kernels, kernels, pack
 from tests.native.libraries import BUILDS, IN_USE, PRODUCTS, build_or_skip, builds, decoding_kernels
 
 
-@pytest.fixture(scope="module", params=builds(fast=["AVX2, old compiler"]))
+@pytest.fixture(scope="module", params=builds(fast=["AVX2, little optimisation"]))
 def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kernels:
     """The library that is in use, and others as they are built elsewhere."""
     return library(request.param, tmp_path_factory)
