@@ -132,7 +132,8 @@ struct Head {
   // Scores to weights; after the key `last` they are 0.
   void normalize(float* row, int64_t last) {
     const Floats never = all(-std::numeric_limits<float>::infinity());
-    const Ints numbers = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    Ints numbers;
+    for (int i = 0; i < kLanes; i++) numbers[i] = i;
     Floats most = never;
     for (int64_t i = 0; i < width; i += kLanes) {
       const Floats x = numbers + static_cast<int32_t>(i) > static_cast<int32_t>(last)
