@@ -1,9 +1,13 @@
-"""Compiled kernels for the CPU: built at first use, kept in a private folder, used only if their results are right.
+"""Compiled kernels for the CPU: taken from the wheel, or built at first use; used only if their results are right.
 
-Building needs only a C++ compiler: a shared library without PyTorch's headers is built in seconds and called through
-ctypes. If anything fails (no compiler, no cache, a result that differs from PyTorch's), PyTorch's operators are used,
-and a warning says why, once: a failure is remembered in the cache until the compiler or a source changes.
-SPARSENMT_NATIVE=0 in the environment turns the kernels off.
+A platform wheel has every library once for each instruction set (`sources.py`, `instruction_sets.py`); the best one
+that the processor has is used. Without one, as in a checkout, a C++ compiler builds it for this processor: a shared
+library without PyTorch's headers is built in seconds and called through ctypes, and kept in a private folder. If
+anything fails (no compiler, no cache, a result that differs from PyTorch's), PyTorch's operators are used, and a
+warning says why, once: a failure is remembered in the cache until the compiler or a source changes.
+
+SPARSENMT_NATIVE in the environment: 0 turns the kernels off, ``build`` builds them even if the wheel has them.
+SPARSENMT_NATIVE_ISA names the best instruction set to be used.
 """
 
 from __future__ import annotations
@@ -25,22 +29,23 @@ import torch
 from sparsenmt.errors import UserError, printable
 from sparsenmt.files import directory_lock, sha256_text
 from sparsenmt.native import cache
-from sparsenmt.native.compiler import CHOICE, COMPILERS, Compiler, CompilerError, find_compiler, run_together
+from sparsenmt.native.compiler import CHOICE, COMPILERS, Compiler, CompilerError, compile_library, find_compiler
+from sparsenmt.native.instruction_sets import InstructionSet, cap, processor, usable_sets
+from sparsenmt.native.sources import FLAGS, OPENMP, digest, is_intact, shipped_libraries
 from sparsenmt.progress import notify
 
 SWITCH = "SPARSENMT_NATIVE"
 MORE_FLAGS = "SPARSENMT_NATIVE_FLAGS"  # more options of the compiler, such as sanitizers; for `make sanitize`
-_FLAGS = ("-std=gnu++17", "-O3", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
-# Tried in turn. None links to OpenMP: its symbols must be those that PyTorch has loaded. A second OpenMP would start
-# threads of its own that compete for the same cores.
+BUILD = "build"  # of SWITCH
+# Tried in turn, with what is lost. None links to OpenMP: its symbols must be those that PyTorch has loaded. A second
+# OpenMP would start threads of its own that compete for the same cores.
+_ONE_THREAD = "on one thread only"
 _VARIANTS = (
-    ("-march=native", "-mprefer-vector-width=512", "-fopenmp"),
-    ("-march=native", "-fopenmp"),
-    ("-march=native", "-fopenmp-simd"),
-    ("-fopenmp-simd",),
+    (("-march=native", "-mprefer-vector-width=512", "-fopenmp"), ""),
+    (("-march=native", "-fopenmp"), ""),
+    (("-march=native", "-fopenmp-simd"), _ONE_THREAD),
+    (("-fopenmp-simd",), f"{_ONE_THREAD}, and without most vector instructions of this processor"),
 )
-_LOST = ("", "", "on one thread only", "on one thread only, and without most vector instructions of this processor")
-_OPENMP = Path(__file__).parent / "clang_openmp.cpp"
 _BUILD_SECONDS = 240  # for all variants together
 _WAITS, _WAIT_SECONDS = 1500, 0.2  # for another process that builds: longer than a build may take
 _INSTEAD = "PyTorch's operators are used instead, which are slower."
@@ -52,6 +57,25 @@ Kernels = TypeVar("Kernels")
 def wanted() -> bool:
     """Return True unless compiled kernels are turned off."""
     return os.name == "posix" and os.environ.get(SWITCH, "1") != "0"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The library that is used of a name, and why no better one is.
+
+    Args:
+        way: ``wheel``, ``built`` or ``none``: PyTorch's operators are used.
+        path: of its file; None if there is none.
+        refused: libraries that were not used, with the reasons.
+    """
+
+    way: str
+    path: Path | None
+    refused: tuple[str, ...] = ()
+
+
+origins: dict[str, Origin] = {}
+"""Of every library that this process has looked for, by its name."""
 
 
 class _RefusedError(Exception):
@@ -78,7 +102,36 @@ class Library(Generic[Kernels]):
     flags: Sequence[str] = ()
 
     def find(self) -> Kernels | None:
-        """Load the library from the cache, or build it; None if no build gives right results."""
+        """Take the library from the wheel or the cache, or build it; None if none gives right results.
+
+        Raises:
+            UserError: SPARSENMT_NATIVE_ISA names no instruction set.
+        """
+        refused: list[str] = []
+        usable = usable_sets()
+        if os.environ.get(SWITCH) != BUILD and not _more_flags():
+            for path in self._shipped(usable):
+                try:
+                    if not is_intact(path):
+                        raise _RefusedError("damaged, its contents changed after it was built; install sparsenmt again")
+                    found = self._checked(path)
+                except (_RefusedError, OSError) as error:
+                    refused.append(f"{path}: {error}")
+                    cache.say_once(f"{path}: not used: {error}")
+                else:
+                    origins[self.name] = Origin("wheel", path, tuple(refused))
+                    return found
+        origins[self.name] = Origin("none", None, tuple(refused))
+        return self._find_built(refused)
+
+    def _shipped(self, usable: Sequence[InstructionSet]) -> Iterator[Path]:
+        """The libraries of the wheel that this processor can run, the best first."""
+        made_from = digest(self.sources, self.headers, self.flags)
+        for each in usable:
+            yield from shipped_libraries(self.name, each, made_from)
+
+    def _find_built(self, refused: list[str]) -> Kernels | None:
+        """The library of this machine's compiler, from the cache or built now."""
         compiler = find_compiler()
         if compiler is None:
             _warn_without_compiler()
@@ -86,21 +139,25 @@ class Library(Generic[Kernels]):
         try:
             cache.folder()
             stem = self._stem(compiler)
-            if self._failure(stem) is not None:
+            reason = self._failure(stem)
+            if reason is not None:
+                origins[self.name] = Origin("none", None, (*refused, f"cannot be built: {reason}"))
                 return None
             kept = self._kept(stem)
             return kept if kept is not None else self._build_alone(compiler, stem)
-        except UserError as refused:
-            cache.say_once(f"{refused}\n  {_INSTEAD}")
+        except UserError as error:
+            cache.say_once(f"{error}\n  {_INSTEAD}")
+            origins[self.name] = Origin("none", None, (*refused, str(error)))
         except (OSError, RuntimeError) as error:  # no space, no permission
             cache.say_once(f"kernels ({self.name}) cannot be built or kept: {printable(str(error))}. {_INSTEAD}")
+            origins[self.name] = Origin("none", None, (*refused, str(error)))
         return None
 
     def _stem(self, compiler: Compiler) -> str:
         """File name by a hash of the sources, the compiler, its options and the processor, as caches may be shared."""
         parts = [
-            *(path.read_bytes().decode() for path in (*self.headers, *self.sources, _OPENMP)),
-            repr((_FLAGS, self.flags, _VARIANTS, _more_flags())),
+            *(path.read_bytes().decode() for path in (*self.headers, *self.sources, OPENMP)),
+            repr((FLAGS, self.flags, _variants(), _more_flags())),
             compiler.identity(),
             f"{platform.system()} {platform.machine()} {torch.__version__} {processor()}",
         ]
@@ -151,7 +208,7 @@ class Library(Generic[Kernels]):
             notify(f"warning: {cache.place()}: cannot be written; kernels are kept in {cache.folder()}")
         cache.check_space()
         reason, deadline = "", time.monotonic() + _BUILD_SECONDS
-        for number, variant in enumerate(_VARIANTS):
+        for number, (variant, lost) in enumerate(_variants()):
             name = f"{stem}-{number}.so"  # each variant has its own name: a loaded file stays loaded
             try:
                 with tempfile.TemporaryDirectory(prefix="sparsenmt-") as scratch:
@@ -168,8 +225,8 @@ class Library(Generic[Kernels]):
                 reason = str(error)
                 continue
             cache.write_record(f"{stem}.json", {"file": name, "sha256": hashlib.sha256(built).hexdigest()})
-            if _LOST[number]:
-                notify(f"warning: kernels ({self.name}) run {_LOST[number]}: {reason}")
+            if lost:
+                notify(f"warning: kernels ({self.name}) run {lost}: {reason}")
             return found
         self._remember_failure(stem, reason)
         return None
@@ -180,16 +237,16 @@ class Library(Generic[Kernels]):
         Raises:
             CompilerError: the compiler fails or takes too long.
         """
-        sources, words = (*self.sources, _OPENMP), compiler.words
-        made, linked = [folder / f"{path.stem}.o" for path in sources], folder / "library.so"
-        commands = [
-            [*words, *_FLAGS, *self.flags, *variant, *_more_flags(), "-c", str(source), "-o", str(to)]
-            for source, to in zip(sources, made, strict=True)
-        ]
-        run_together(commands, folder, at_once=torch.get_num_threads(), deadline=deadline)
-        together = [*words, *_more_flags(), "-shared", *map(str, made), "-o", str(linked)]
-        run_together([together], folder, at_once=1, deadline=deadline)
-        return linked.read_bytes()
+        more = _more_flags()
+        return compile_library(
+            compiler,
+            (*self.sources, OPENMP),
+            [*FLAGS, *self.flags, *variant, *more],
+            folder,
+            at_once=torch.get_num_threads(),
+            deadline=deadline,
+            link=more,
+        )
 
     def _checked(self, library: Path) -> Kernels:
         """Load a library and check it.
@@ -204,6 +261,7 @@ class Library(Generic[Kernels]):
             raise _RefusedError(f"the compiled library cannot be loaded: {printable(reason)}") from None
         if found is None:
             raise _RefusedError("the compiled library was refused: its results differ from PyTorch's")
+        origins[self.name] = Origin("built", library, origins[self.name].refused if self.name in origins else ())
         return found
 
     def _remember_failure(self, stem: str, reason: str) -> None:
@@ -211,6 +269,14 @@ class Library(Generic[Kernels]):
         kept = cache.write_record(record, {"failed": reason})
         again = f" To try again, delete {cache.folder() / record}." if kept else ""
         notify(f"warning: kernels ({self.name}) cannot be built: {reason}. {_INSTEAD}{again}")
+
+
+def _variants() -> tuple[tuple[tuple[str, ...], str], ...]:
+    """The compiler's options that are tried in turn, with what is lost: this processor's, or those of a lesser set."""
+    if cap() is None:
+        return _VARIANTS
+    flags = next((each.flags for each in usable_sets()), ())
+    return ((*flags, "-fopenmp"), ""), ((*flags, "-fopenmp-simd"), _ONE_THREAD)
 
 
 def _more_flags() -> list[str]:
@@ -244,10 +310,3 @@ def _alone(folder: Path) -> Iterator[bool]:
                 yield True
                 return
         yield False
-
-
-def processor() -> str:
-    """A description of the processor: its features, as far as the system tells them."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_bytes().decode(errors="replace").split("\n") if info.exists() else []
-    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())

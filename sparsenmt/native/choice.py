@@ -15,8 +15,10 @@ from collections.abc import Callable
 
 import torch
 
+from sparsenmt.files import sha256_text
 from sparsenmt.native import cache
 from sparsenmt.native.build import SWITCH
+from sparsenmt.native.instruction_sets import processor
 
 ALWAYS = "always"
 _LENGTHS, _LONGEST = ((20, 14), (48, 30), (128, 80)), 256  # (longest of a class, its measured length)
@@ -28,6 +30,7 @@ _CLEARLY = 0.95  # of PyTorch's time, at most: closer to 1, noise would decide
 _SECONDS, _MORE_SECONDS = 0.01, 0.06  # of a measurement; of a close one
 _CLOSE = 0.8, 1.2
 _LEAST, _MOST = 3, 60  # turns
+_DIGITS = 8  # of the hash of PyTorch's version and the processor
 
 
 def usual_length(count: int) -> int:
@@ -39,11 +42,12 @@ class Choice:
     """The measured ratios of a library's kernels.
 
     Args:
-        library: name of its file, which stands for the sources, the compiler, PyTorch's version and the processor.
+        library: name of its file, which stands for the sources and the compiler.
     """
 
     def __init__(self, library: str) -> None:
-        self._library = library
+        machine = sha256_text(f"{torch.__version__} {processor()}")[:_DIGITS]  # a wheel's library is used on many
+        self._library = f"{library}-{machine}"
         self._ratios: dict[int, dict[str, float]] = {}  # by the number of threads
 
     def __deepcopy__(self, memo: object) -> Choice:

@@ -67,6 +67,36 @@ def find_compiler() -> Compiler | None:
     return None
 
 
+def compile_library(
+    compiler: Compiler,
+    sources: Sequence[Path],
+    options: Sequence[str],
+    folder: Path,
+    *,
+    at_once: int,
+    deadline: float,
+    link: Sequence[str] = (),
+) -> bytes:
+    """Compile C++ files and link them; return the bytes of the shared library.
+
+    Args:
+        options: of every compilation; ``link``: of the linker's call.
+        folder: for temporary files.
+        at_once, deadline: see `run_together`.
+
+    Raises:
+        CompilerError: the compiler fails or takes too long.
+    """
+    made, linked = [folder / f"{path.stem}.o" for path in sources], folder / "library.so"
+    commands = [
+        [*compiler.words, *options, "-c", str(source), "-o", str(to)] for source, to in zip(sources, made, strict=True)
+    ]
+    run_together(commands, folder, at_once=at_once, deadline=deadline)
+    together = [*compiler.words, *link, "-shared", *map(str, made), "-o", str(linked)]
+    run_together([together], folder, at_once=1, deadline=deadline)
+    return linked.read_bytes()
+
+
 def run_together(commands: Sequence[Sequence[str]], folder: Path, *, at_once: int, deadline: float) -> None:
     """Run commands side by side; if one fails, or a signal comes, all are stopped.
 

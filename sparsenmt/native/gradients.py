@@ -18,8 +18,8 @@ from torch import Tensor
 from sparsenmt.native.address import address, check
 from sparsenmt.native.build import Library, wanted
 from sparsenmt.native.choice import Choice, Trial, usual_length
+from sparsenmt.native.sources import TRAINING
 
-_FOLDER = Path(__file__).parent
 _LANES = 16
 _MOST_KEYS, _MOST_SIZE = 256, 256  # of short sentences; a head's size
 _DTYPES = (torch.float32, torch.bfloat16)
@@ -242,8 +242,7 @@ def gradient_kernels() -> GradientKernels | None:
 
 def library() -> Library[GradientKernels]:
     """The library's sources and check."""
-    sources = [_FOLDER / name for name in ("loss.cpp", "dropout.cpp", "short_attention.cpp")]
-    return Library("training", sources, _checked, headers=[_FOLDER / "vectors.h", _FOLDER / "elements.h"])
+    return Library(TRAINING.name, TRAINING.source_paths, _checked, headers=TRAINING.header_paths, flags=TRAINING.flags)
 
 
 @functools.cache

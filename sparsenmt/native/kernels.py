@@ -23,10 +23,10 @@ from sparsenmt.native.address import address, check
 from sparsenmt.native.build import Library, wanted
 from sparsenmt.native.choice import Choice, Trial
 from sparsenmt.native.packing import KINDS, PackedMatrix, RowTable, fields, pack, row_table
+from sparsenmt.native.sources import DECODING
 from sparsenmt.native.token_lists import MOST_FORBIDDEN, TokenLists
 from sparsenmt.native.trials import FEW_QUERIES
 
-_FOLDER = Path(__file__).parent
 _TOLERANCE = 1e-5
 _CHECKED_CORES = (1, 3)
 _PRODUCT_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.int8: 4e-2}
@@ -302,11 +302,7 @@ def kernels() -> Kernels | None:
 
 def library() -> Library[Kernels]:
     """The library's sources and check."""
-    names = ["few.cpp", "many.cpp", "vocabulary.cpp", "products.cpp"]
-    names += ["step.cpp", "next.cpp", "listed.cpp", "greedy.cpp", "encoder.cpp"]
-    includes = ("vectors.h", "best.h", "few.h", "products.h", "vocabulary.h", "norm.h", "step.h")
-    headers = [_FOLDER / name for name in includes]
-    return Library("decoding", [_FOLDER / name for name in names], _checked, headers=headers)
+    return Library(DECODING.name, DECODING.source_paths, _checked, headers=DECODING.header_paths, flags=DECODING.flags)
 
 
 @functools.cache

@@ -91,15 +91,14 @@ def simplex_kernel() -> SimplexKernel:
 
 def simplex_library() -> Library[SimplexKernel]:
     """The library of alpha-entmax, with its sources."""
-    folder = Path(simplex_module.__file__).parent
-    return Library("simplex", [folder / "native.cpp"], simplex_module._checked, flags=simplex_module._FLAGS)
+    return simplex_module.library()
 
 
 def why(library: Library[Any]) -> str:
     """The reason why a library is not used."""
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            path = compiled(library, build._VARIANTS[0], Path(scratch))
+            path = compiled(library, build._VARIANTS[0][0], Path(scratch))
             return f"it deviates from PyTorch: {_deviation(library, path)}"
         except (CompilerError, OSError, AttributeError) as error:
             return str(error)

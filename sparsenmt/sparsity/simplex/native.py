@@ -19,12 +19,9 @@ from torch import Tensor
 from sparsenmt.native.address import address
 from sparsenmt.native.build import Library, wanted
 from sparsenmt.native.choice import Choice, Trial, usual_length
+from sparsenmt.native.sources import SIMPLEX
 from sparsenmt.sparsity.simplex import newton
 
-_FOLDER = Path(__file__).parent
-_HEADERS = ("native_math.h", "native_rows.h", "native_tiles.h")
-# Products and sums are not fused, so that a row has the same result in a full tile and in a part of one.
-_FLAGS = ("-ffp-contract=off",)
 _TOLERANCE = 1e-5
 _KEYS = (13, 37, 130)  # one for each path: in tiles, in tiles only forward, row by row
 _CHECKED_CORES = (1, 3)
@@ -128,8 +125,12 @@ def native(scores: Tensor) -> SimplexKernel | None:
 
 @functools.cache
 def _found() -> SimplexKernel | None:
-    headers = [_FOLDER / name for name in _HEADERS]
-    return Library("simplex", [_FOLDER / "native.cpp"], _checked, headers=headers, flags=_FLAGS).find()
+    return library().find()
+
+
+def library() -> Library[SimplexKernel]:
+    """The library's sources and check."""
+    return Library(SIMPLEX.name, SIMPLEX.source_paths, _checked, headers=SIMPLEX.header_paths, flags=SIMPLEX.flags)
 
 
 def _checked(library: Path) -> SimplexKernel | None:
