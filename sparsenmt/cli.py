@@ -52,6 +52,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "import": CommandEntry("import_model", "Make a model directory of a Hugging Face or Marian model."),
     "export": CommandEntry("export", "Write a model for CTranslate2 or Transformers."),
     "benchmark": CommandEntry("benchmark", "Measure decoding and training speed."),
+    "doctor": CommandEntry("doctor", "Examine the compiled kernels of this machine."),
     "demo": CommandEntry("demo", "Prepare, train, decode and score on the built-in demo corpus."),
 }
 

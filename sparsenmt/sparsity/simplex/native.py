@@ -22,7 +22,7 @@ from sparsenmt.native.choice import Choice, Trial, usual_length
 from sparsenmt.native.sources import SIMPLEX
 from sparsenmt.sparsity.simplex import newton
 
-_TOLERANCE = 1e-5
+TOLERANCE = 1e-5
 _KEYS = (13, 37, 130)  # one for each path: in tiles, in tiles only forward, row by row
 _CHECKED_CORES = (1, 3)
 _ROW_WORK = 1 << 13  # scores from which on one more thread pays
@@ -136,7 +136,7 @@ def library() -> Library[SimplexKernel]:
 def _checked(library: Path) -> SimplexKernel | None:
     """Load the library; None if it disagrees with `newton`."""
     found = SimplexKernel(library)
-    return found if error(found) <= _TOLERANCE else None
+    return found if error(found) <= TOLERANCE else None
 
 
 def error(kernel: SimplexKernel) -> float:
