@@ -30,7 +30,7 @@ KERNEL_TESTS := tests/native/test_kernels.py tests/native/test_steps.py tests/na
 # One thread a process: the test processes share the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: help venv demo test test-slow sanitize mutants lint check format bench gpu docs gallery demo-corpus clean distclean
+.PHONY: help venv demo wheel test test-slow sanitize mutants lint check format bench gpu docs gallery demo-corpus clean distclean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /|/' | while IFS='|' read -r name text; do \
@@ -47,6 +47,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)  ## Prepare, train, decode and score on the built-in demo corpus
 	@$(BIN)/sparsenmt demo
+
+wheel: $(STAMP)  ## Build a wheel with compiled kernels into dist/
+	SPARSENMT_WHEEL_KERNELS=1 "$(BIN)/python" -m pip wheel --quiet --disable-pip-version-check --no-deps \
+		--wheel-dir dist .
 
 test: $(STAMP)  ## Run the tests, without the slow ones
 	@$(PYTEST)
