@@ -5,6 +5,7 @@ Shapes: B sentences.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -41,7 +42,7 @@ class EncodedBatch:
     allowed: Tensor | None = None  # (B, V) bool: the tokens of each sentence's shortlist; None: all
     given: tuple[int, ...] = (BOS,)  # what the decoder reads before every output: its start, and a prefix
 
-    @property
+    @functools.cached_property
     def first_tokens(self) -> Tensor:
         """(B, P) what the decoder reads first."""
         begin = self.given if self.prompts is None else (EOS,)  # a text begins after the end of a line

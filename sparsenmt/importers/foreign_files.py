@@ -35,9 +35,10 @@ def read_content(path: Path, most: int) -> bytes:
             data = stream.read(most + 1)
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", where=str(path), hint=COPY_AGAIN) from None
-    if not data or len(data) > most:
-        size, hint = (f"is larger than {most:,} bytes", BEYOND) if data else ("is empty", COPY_AGAIN)
-        raise UserError(f"the file {size}", where=str(path), hint=hint)
+    if not data:
+        raise UserError("the file is empty", where=str(path), hint=COPY_AGAIN)
+    if len(data) > most:
+        raise UserError(f"the file is larger than {most:,} bytes", where=str(path), hint=BEYOND)
     return data
 
 

@@ -82,7 +82,8 @@ class GradientKernels:
         own, logs = logits.new_empty(2, rows, dtype=torch.float32).unbind()
         self._library.sparsenmt_loss(
             *(address(logits, logits.dtype, rows, size), logits.dtype == torch.bfloat16, rows, size),
-            *(address(target, torch.long, rows), share, own.data_ptr(), logs.data_ptr(), self._threads(logits.numel())),
+            *(address(target, torch.long, rows), share, address(own, torch.float32, rows)),
+            *(address(logs, torch.float32, rows), self._threads(logits.numel())),
         )
         return own, logs
 
@@ -100,12 +101,14 @@ class GradientKernels:
         """The gradients of q, k and v from ``given`` (B, H, Q, E), that of the result of `attend`."""
         problem, work = _problem(q, k, v, bias, causal)
         given = given if given.stride(-1) == 1 else given.contiguous()
-        of_q, of_k, of_v = (x.new_empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]) for x in (q, k, v))
+        found = [x.new_empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]) for x in (q, k, v)]
+        to = (address(each, q.dtype, *each.shape) for each in found)
         self._library.sparsenmt_short_attention_backward(
             *(ctypes.addressof(problem), q.dtype == torch.bfloat16, address(given, q.dtype, *q.shape, free=3)),
-            *((_SIZE * 3)(*given.stride()[:3]), of_q.data_ptr(), of_k.data_ptr(), of_v.data_ptr(), self._threads(work)),
+            *((_SIZE * 3)(*given.stride()[:3]), *to, self._threads(work)),
         )
-        return of_q.transpose(1, 2), of_k.transpose(1, 2), of_v.transpose(1, 2)
+        of_q, of_k, of_v = (each.transpose(1, 2) for each in found)
+        return of_q, of_k, of_v
 
     def drop(self, x: Tensor, draws: Tensor, dropped: int, added: Tensor | None) -> Tensor:
         """Compute `plain_drop`."""
@@ -116,7 +119,8 @@ class GradientKernels:
             None if added is None else address(added, x.dtype, *x.shape),
             x.dtype == torch.bfloat16,
             address(draws, torch.int16, x.numel()),
-            *(x.numel(), dropped - LEVELS // 2, LEVELS / (LEVELS - dropped), result.data_ptr()),
+            *(x.numel(), dropped - LEVELS // 2, LEVELS / (LEVELS - dropped)),
+            address(result, x.dtype, *x.shape),
             self._threads(x.numel()),
         )
         return result
@@ -183,9 +187,9 @@ class _Attention(torch.autograd.Function):
     """Attention by the kernel; the weights are computed anew for the gradients."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> Tensor:
-        found = gradient_kernels()
-        assert found is not None
+    def forward(
+        ctx: Any, found: GradientKernels, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool
+    ) -> Tensor:
         ctx.save_for_backward(q, k, v, *([] if bias is None else [bias]))
         ctx.causal, ctx.kernels = causal, found
         return found.attend(q, k, v, bias, causal)
@@ -194,7 +198,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         q, k, v, *bias = ctx.saved_tensors
         found = ctx.kernels.attend_back(q, k, v, bias[0] if bias else None, ctx.causal, grads[0])
-        return *found, None, None
+        return None, *found, None, None
 
 
 def attend_short(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> Tensor | None:
@@ -223,7 +227,7 @@ def attend_short(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: b
         return None
     rows = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     flat = None if bias is None else bias.reshape(batch, keys).float().contiguous()
-    result: Tensor = _Attention.apply(*rows, flat, causal)  # type: ignore[no-untyped-call]
+    result: Tensor = _Attention.apply(found, *rows, flat, causal)  # type: ignore[no-untyped-call]
     return result
 
 

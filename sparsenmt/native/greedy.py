@@ -141,7 +141,7 @@ def greedy(
         *(len(caches), sentences, longest, max(1, min(_TOGETHER, sentences // threads)), vocabulary),
         *(len(never), rules.begin, rules.end),
         embedding.scale,
-        *(each.data_ptr() for each in (tokens, lengths, scores)),
+        *(address(each, each.dtype, *each.shape) for each in (tokens, lengths, scores)),
     )
     stack.step.greedy(ctypes.addressof(given), threads)
     return GreedyOutputs(tokens, lengths, scores)

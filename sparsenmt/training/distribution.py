@@ -351,7 +351,12 @@ class Workers:
         if self.size > 1:
             failed = [bool(each) for each in self.gather(torch.tensor([error is not None]), device)]
             if any(failed) and failed.index(True) != self.rank:
-                raise UserError("another process of the run shows what is wrong", repeated=True) from error
+                raise UserError(
+                    "another process of the run shows what is wrong",
+                    where="torchrun",
+                    hint="Read its message.",
+                    repeated=True,
+                ) from error
         if error is not None:
             raise error
 

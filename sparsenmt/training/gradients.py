@@ -96,12 +96,13 @@ def accumulate_gradients(
     weights = objective.token_weights(batch.target_valid, totals).to(dtype)
     rows = TargetRows(batch.target_output, batch.target_valid, weights)
     likelihood = torch.zeros(2, dtype=dtype, device=batch.target_output.device)  # loss, nll
+    read = batch.target_valid.flip(1).cummax(1).values.flip(1)  # with a prefix that has no loss, which later ones see
     states, gradients = [], []
     for n, memory in encoded.memories.items():
         leaf = memory.states.detach().requires_grad_(memory.states.requires_grad)  # False: all before it is frozen
         own = {m: share for (other, m), share in pairs.items() if other == n}
         memory = replace(memory, states=leaf)
-        hidden = model.decode(batch.target_input, memory, exits=tuple(own), valid=batch.target_valid)
+        hidden = model.decode(batch.target_input, memory, exits=tuple(own), valid=read)
         likelihood += rows.backward(model, hidden, own, objective.smoothing)
         if leaf.grad is not None:
             states.append(encoded.memories[n].states)

@@ -85,7 +85,7 @@ class Progress:
     target_tokens: int = 0
     seconds: float = 0.0
     skipped: int = 0  # updates skipped because the loss or gradient was not finite
-    workers: int = 1  # processes that the run began with: an update has the batches of so many
+    workers: int = 1  # processes that the run began with: an update has their batches
     validated: list[ValidationResult] = field(default_factory=list)
     recent: RunningSums = field(default_factory=RunningSums)
     finished: bool = False

@@ -66,7 +66,7 @@ class TrainingTask(Protocol):
 
         Args:
             states: of the processes that wrote it, by rank; there may be more or fewer now.
-            shares: the number of processes that the run began with: an update has the batches of so many.
+            shares: the number of processes that the run began with: an update has their batches.
 
         Raises:
             UserError: an update has fewer batches than there are processes now.

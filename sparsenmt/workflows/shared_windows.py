@@ -103,7 +103,9 @@ class SharedWindows:
         """
         first = int(self.workers.sum([0.0], CPU)[0])
         if first == _FAILED:
-            raise UserError("the first process shows what is wrong", repeated=True)
+            raise UserError(
+                "the first process shows what is wrong", where="torchrun", hint="Read its message.", repeated=True
+            )
         if first == _DONE:
             return
         with self.workers.sending_text() as send:

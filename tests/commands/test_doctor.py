@@ -29,7 +29,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_kernels_in_use(command: Run, tmp_path: Path) -> None:
     compiler_or_skip()
     done = command("doctor", "--threads", "1", "--json", str(tmp_path / "doctor.json"))
-    assert done.code == 0 and "instruction sets: " in done.out and "C++ compiler: " in done.out
+    assert done.code == 0 and b"instruction sets: " in done.out and b"C++ compiler: " in done.out
     tables = json.loads((tmp_path / "doctor.json").read_bytes())["tables"]
     assert [each["library"] for each in tables["libraries"]] == ["decoding", "training", "simplex"]
     assert all(each["deviation"] <= 1 and Path(each["file"]).is_file() for each in tables["libraries"])
@@ -39,7 +39,7 @@ def test_kernels_in_use(command: Run, tmp_path: Path) -> None:
 def test_kernels_that_are_turned_off(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(build.SWITCH, "0")
     done = command("doctor")
-    assert done.code == 0 and "kernels are turned off: SPARSENMT_NATIVE=0" in done.out
+    assert done.code == 0 and b"kernels are turned off: SPARSENMT_NATIVE=0" in done.out
 
 
 def test_missing_kernels(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_missing_kernels(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "examine", lambda threads: Report("doctor", (table,), ("C++ compiler: none",)))
     monkeypatch.setenv(build.SWITCH, "1")
     done = command("doctor")
-    assert done.code == 2 and "C++ compiler: none" in done.out
+    assert done.code == 2 and b"C++ compiler: none" in done.out
     assert "compiled kernels are not in use: decoding" in done.err and "Traceback" not in done.err
 
 

@@ -16,6 +16,7 @@ from sparsenmt.model.transformer import Transformer
 from sparsenmt.native import cache, choice, trials
 from sparsenmt.native.build import SWITCH
 from sparsenmt.native.choice import Choice, Trial, measure
+from sparsenmt.native.encoder import EncoderStack
 from sparsenmt.native.kernels import Kernels, kernels
 from sparsenmt.native.steps import LayerStack
 from sparsenmt.sparsity.simplex import native as simplex_module
@@ -95,7 +96,7 @@ def test_what_another_process_measured_first_counts(monkeypatch: pytest.MonkeyPa
 )
 def test_a_record_of_another_form_is_measured_anew(record: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     seen = fake(monkeypatch, 2.0)
-    name = f"kernels-0-speed-{torch.get_num_threads()}.json"
+    name = Choice("kernels-0")._record(torch.get_num_threads())
     assert cache.write_record(name, record)
     assert not Choice("kernels-0").faster("a", nothing) and len(seen) == 1
     assert cache.read_record(name) == {"ratios": {"a": 2.0}}
@@ -104,7 +105,7 @@ def test_a_record_of_another_form_is_measured_anew(record: dict[str, Any], monke
 @pytest.mark.usefixtures("empty_cache")
 def test_a_forged_record_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = fake(monkeypatch, 2.0)
-    name = f"kernels-0-speed-{torch.get_num_threads()}.json"
+    name = Choice("kernels-0")._record(torch.get_num_threads())
     assert cache.write_record(name, {"ratios": {"a": 2.0}})
     path = cache.folder() / name
     forged = path.read_bytes().replace(b"2.0", b"0.2")
@@ -163,13 +164,14 @@ SIZES: dict[str, tuple[Any, ...]] = {
     "next listed tokens": (torch.float32, 32),
     "decoder step": (torch.float32, 64, 96, 4),
     "recurrent decoder step": (torch.float32, 64, 96, 4),
+    "encoder": (torch.float32, 64, 96, 4),
 }
 
 
 @pytest.mark.parametrize("kind", SIZES)
 def test_both_sides_of_a_trial_solve_the_same_problem(found: Kernels, kind: str) -> None:
     if (
-        kind.endswith(("product", "next tokens", "listed tokens", "decoder step"))
+        kind.endswith(("product", "next tokens", "listed tokens", "decoder step", "encoder"))
         and torch.float32 not in found.products
     ):
         pytest.skip("no such instructions")
@@ -206,13 +208,15 @@ def searched(model: Transformer) -> list[str]:
         return mock.patch.object(Kernels, name, run)
 
     run = mock.patch.object(LayerStack, "run", autospec=True, side_effect=LayerStack.run)
-    with torch.inference_mode(), spy("attend"), spy("next"), spy("product"), run as step:
+    layers = mock.patch.object(EncoderStack, "run", autospec=True, side_effect=EncoderStack.run)
+    with torch.inference_mode(), spy("attend"), spy("next"), spy("product"), run as step, layers as encoder:
         memory = next(iter(model.encode(random_source((7, 12)), compact=True).memories.values()))
         cache_of_search = model.new_cache(memory)
         for token in random_target(4, 3).unbind(1):
             states = model.decode(token[:, None], memory, cache=cache_of_search)
             model.continuations(next(iter(states.values()))[:, -1], torch.zeros(2, 2), (0, 1), 2)
-    return [*(name for name in names if name in called), *(["step"] if step.call_count else [])]
+    whole = {"step": step, "encoder": encoder}
+    return [*(name for name in names if name in called), *(name for name, each in whole.items() if each.call_count)]
 
 
 @pytest.mark.usefixtures("empty_cache")
@@ -227,7 +231,8 @@ def test_a_slow_kernel_is_not_used(found: Kernels, ratio: float, monkeypatch: py
     if ratio > 1:
         assert used == []
     else:
-        assert "attend" in used and ("step" in used) == (torch.float32 in found.products)
+        multiplies = torch.float32 in found.products
+        assert ("step" in used) == ("encoder" in used) == multiplies and ("attend" in used) != multiplies
     logits = torch.randn(4, 50)
     for name, call in {
         "log_sums": lambda: scores.log_normalizer(logits),

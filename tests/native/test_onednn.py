@@ -7,13 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.native import reordered
+from sparsenmt.native import onednn
 from sparsenmt.native.onednn import Product, linear
 
 
 @pytest.fixture(autouse=True)
 def _of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reordered, "_LEAST_WORK", 0)
+    monkeypatch.setattr(onednn, "_LEAST_WORK", 0)
 
 
 def problem(*shape: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -16,7 +16,7 @@ from sparsenmt.data.vocabulary import EOS
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.sockets import Gates, MemoryFilter
 from sparsenmt.model.transformer import Transformer
-from sparsenmt.native import reordered
+from sparsenmt.native import onednn
 from sparsenmt.recipe.schema import AuxiliaryLoss
 from sparsenmt.training import loss
 from sparsenmt.training.gradients import BatchResult, Objective, UpdateTotals, accumulate_gradients
@@ -73,7 +73,7 @@ def test_compiled_kernels_give_the_gradients_of_float64(
 ) -> None:
     """Of products, attention, the loss and a ReLU that overwrites its input; without kernels alike."""
     monkeypatch.setenv("SPARSENMT_NATIVE", switch)
-    monkeypatch.setattr(reordered, "_LEAST_WORK", 0)
+    monkeypatch.setattr(onednn, "_LEAST_WORK", 0)
     wide = small_model(plan=EXITS, dimension=32)
     own, objective = copy.deepcopy(wide).to(dtype), Objective(0.1, "tokens", {})
     batches = [make_batch(pairs(5, 1)), make_batch(pairs(2, 2, longest=3))]

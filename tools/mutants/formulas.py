@@ -22,8 +22,8 @@ FORMULAS = (
         ),
         (
             "label smoothing in the loss but not in its gradient",
-            "torch.full_like(nll, smoothing - 1)",
-            "torch.full_like(nll, -1.0)",
+            "_solve(logits, wanted, 1 - smoothing, wide)",
+            "_solve(logits, wanted, 1.0, wide)",
         ),
         (
             "label smoothing in the gradient but not in the loss",
@@ -406,7 +406,7 @@ FORMULAS = (
     *mutants_of(
         "sparsenmt/model/embeddings.py",
         "tests/model/test_embeddings.py",
-        ("embeddings that are not scaled", " * math.sqrt(table.shape[1])", " * 1.0"),
+        ("embeddings that are not scaled", " * math.sqrt(vectors.shape[2])", " * 1.0"),
         ("positions from 1", "return table[start:end]", "return table[start + 1 : end + 1]"),
     ),
     *mutants_of(
