@@ -58,10 +58,8 @@ REASONS = {
     "sparsenmt.model.compaction": "one function that drops, counts and merges positions (design rule 3), tested alone",
     "sparsenmt.model.content_attention": "attention by clusters of keys: no projection in it, tested alone",
     "sparsenmt.model.compiled_encoder": "an encoder in one call: an alternative to layer by layer",
-    "sparsenmt.native.compiler": "the compiler and its processes: no library or cache in it",
     "sparsenmt.recipe.checks": "what keys of a recipe mean together; `load` reads them one by one",
     "sparsenmt.sparsity.fixed_maps": "the attention maps of the paper, beside the heads that use them",
-    "sparsenmt.sparsity.simplex.native": "the compiled kernels of the functions",
     "sparsenmt.data.prepare.encoder_pool": "processes and what they are sent: no stage or file in it, tested alone",
     "sparsenmt.training.gradient_buckets": "when and how gradients are summed: knows no loss, tested alone",
     "sparsenmt.training.allocator": "how the C library gives memory back: knows no training",
@@ -87,6 +85,7 @@ LINES = {
     "production students at speed: an encoder in one call, a greedy search in one call": 650,
     "several processes: buckets of gradients, resume with another number, shared decode, score and prepare": 900,
     "training on a CPU: the loss, attention, dropout and products by their fastest operators, with gradients": 620,
+    "kernels in wheels: instruction sets, sources, doctor": 480,
     "memory of decoding: one copy of a table; questions that a device is not asked": 200,
 }
 """The most lines of the package: what was planned for each part. New abilities get a line of their own here."""

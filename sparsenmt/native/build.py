@@ -75,7 +75,7 @@ class Origin:
 
 
 origins: dict[str, Origin] = {}
-"""Of every library that this process has looked for, by its name."""
+"""The origin of every library that this process has looked for, by its name."""
 
 
 class _RefusedError(Exception):

@@ -87,6 +87,7 @@ def check_examined(report: Report) -> None:
     if missing and build.wanted():
         raise UserError(
             f"compiled kernels are not in use: {', '.join(missing)}",
+            where="sparsenmt doctor",
             hint="The lines above say why. Install a wheel of this platform, or a C++ compiler.",
         )
 

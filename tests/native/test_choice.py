@@ -277,5 +277,5 @@ def test_both_sides_of_an_entmax_trial_solve_the_same_problem(
 def test_the_record_is_readable(monkeypatch: pytest.MonkeyPatch) -> None:
     fake(monkeypatch, 0.25)
     Choice("kernels-0").faster("attention 64 30 30", nothing)
-    (path,) = cache.folder().glob("kernels-0-speed-*.json")
+    (path,) = cache.folder().glob("kernels-0-*-speed-*.json")
     assert json.loads(path.read_bytes())["ratios"] == {"attention 64 30 30": 0.25}

@@ -126,8 +126,9 @@ def test_a_residual_is_added(dtype: torch.dtype) -> None:
         total.backward(given)
         assert x.grad is not None and residual.grad is not None
         results.append((total.detach(), x.grad, residual.grad))
+    relative, absolute = (1e-6, 1e-6) if dtype == torch.float32 else (8e-3, 2e-2)  # apart, a sum is rounded twice
     for apart, together in zip(*results, strict=True):
-        torch.testing.assert_close(together, apart, rtol=1e-6, atol=1e-6 if dtype == torch.float32 else 2e-2)
+        torch.testing.assert_close(together, apart, rtol=relative, atol=absolute)
 
 
 def test_only_what_needs_a_gradient_gets_one() -> None:

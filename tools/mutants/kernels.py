@@ -17,8 +17,8 @@ KERNELS = (
     Mutant(
         "attention of few queries times 1.1",
         f"{NATIVE}/few.h",
-        "store(out + r * out_step + kLanes * e, context[r][e] * inverse[r]);",
-        "store(out + r * out_step + kLanes * e, context[r][e] * inverse[r] * 1.1f);",
+        "store(out + r * out_step + kLanes * (first + e), context[r][e] * inverse[r]);",
+        "store(out + r * out_step + kLanes * (first + e), context[r][e] * inverse[r] * 1.1f);",
         DECODING,
     ),
     Mutant(
@@ -31,8 +31,8 @@ KERNELS = (
     Mutant(
         "products times 1.1",
         f"{NATIVE}/products.h",
-        "value = _mm512_add_ps(value, bias);",
-        "value = _mm512_add_ps(_mm512_mul_ps(value, _mm512_set1_ps(1.1f)), bias);",
+        "value = sums[r][v] + bias;",
+        "value = sums[r][v] * 1.1f + bias;",
         DECODING,
     ),
     Mutant(
@@ -80,8 +80,8 @@ KERNELS = (
     Mutant(
         "the old shuffle in another order",
         f"{NATIVE}/vectors.h",
-        "__builtin_shuffle(a, b, Ints{__VA_ARGS__})",
-        "__builtin_shuffle(b, a, Ints{__VA_ARGS__})",
+        "__builtin_shuffle(a, b, Ints{kPick(kLane)...})",
+        "__builtin_shuffle(b, a, Ints{kPick(kLane)...})",
         DECODING,
     ),
     Mutant(
@@ -128,7 +128,7 @@ KERNELS = (
     ),
     Mutant(
         "options that let the compiler reorder sums",
-        f"{NATIVE}/build.py",
+        f"{NATIVE}/sources.py",
         '"-fno-math-errno", ',
         '"-ffast-math", ',
         DECODING,
@@ -143,7 +143,7 @@ KERNELS = (
     Mutant(
         "no check of the alpha-entmax kernel at the start",
         f"{SIMPLEX}/native.py",
-        "return found if error(found) <= _TOLERANCE else None",
+        "return found if error(found) <= TOLERANCE else None",
         "return found",
         ENTMAX,
     ),
