@@ -32,6 +32,11 @@ class HeapTrimmer:
         self._needed = 0  # largest resident size after an update that followed a trim
         self._trimmed = True
 
+    def trim(self) -> None:
+        """Return what a validation has left: memory that updates would not need all of."""
+        trim_heap()
+        self._trimmed = True
+
     def after_update(self) -> bool:
         """Trim the heap if it has grown too large; return True if it was trimmed."""
         resident = resident_bytes()
@@ -40,6 +45,5 @@ class HeapTrimmer:
         if self._trimmed:
             self._needed, self._trimmed = max(self._needed, resident), False
         elif resident > _GROWTH_LIMIT * self._needed:
-            trim_heap()
-            self._trimmed = True
+            self.trim()
         return self._trimmed

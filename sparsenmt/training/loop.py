@@ -349,6 +349,7 @@ class Trainer:
             return
         began = time.perf_counter()
         values = self._measure()
+        self._heap.trim()
         times = {"seconds": time.perf_counter() - began, "training_seconds": progress.seconds}
         by = {} if progress.tokenizer is None else {"tokenizer": progress.tokenizer}
         self._log.record("validation", progress.update, **times, **values, **by, **head_values(self.model))
