@@ -29,7 +29,7 @@ Trial = tuple[Callable[[], object], Callable[[], object]]
 _CLEARLY = 0.95  # of PyTorch's time, at most: closer to 1, noise would decide
 _SECONDS, _MORE_SECONDS = 0.01, 0.06  # of a measurement; of a close one
 _CLOSE = 0.8, 1.2
-_LEAST, _MOST = 3, 60  # turns
+_LEAST, _MOST = 7, 60  # turns; with fewer, other programs decide
 _DIGITS = 8  # of the hash of PyTorch's version and the processor
 
 

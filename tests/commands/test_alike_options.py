@@ -22,6 +22,7 @@ EXCEPTIONS = {
     "slice": dict.fromkeys(MACHINE, NO_MODEL),
     "export": dict.fromkeys(MACHINE, NO_MODEL),
     "import": dict.fromkeys(MACHINE, NO_MODEL),
+    "doctor": dict.fromkeys(MACHINE[1:], NO_MODEL),
     "analyze alphas": dict.fromkeys(MACHINE, "reads parameters and runs no model"),
     "analyze spans": dict.fromkeys(MACHINE, "reads parameters and runs no model"),
     "train": dict.fromkeys(MACHINE[2:], "keys of its recipe, which a resumed run must keep"),
