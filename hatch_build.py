@@ -26,7 +26,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 SWITCH = "SPARSENMT_WHEEL_KERNELS"
 SECONDS = 1200  # for all libraries together
 OLDEST_GLIBC, OLDEST_LIBSTDCXX = (2, 28), (3, 4, 25)
-"""What every system has that PyTorch's wheels run on (manylinux_2_28)."""
+"""The versions on every system that PyTorch's wheels run on (manylinux_2_28)."""
 
 
 class KernelHook(BuildHookInterface):

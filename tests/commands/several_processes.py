@@ -1,4 +1,4 @@
-"""What every process of `test_several_processes` runs: command lines one after the other, in its working directory.
+"""The program of every process of `test_several_processes`: command lines, one by one, in its working directory.
 
 Arguments: a file with JSON: the command lines, and the lines of a window; and where to write, as JSON, the exit
 code, output and messages of each.

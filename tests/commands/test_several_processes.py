@@ -19,7 +19,7 @@ from tests.training.test_distribution import ENVIRONMENT, environment_of, free_p
 
 SCRIPT = str(Path(__file__).with_name("several_processes.py"))
 Results = list[list[dict[str, Any]]]
-"""Of each rank and command: exit code, output, messages."""
+"""Exit code, output and messages of each rank and command."""
 
 
 def together(commands: Sequence[Any], *, window: int = 3, **environment: str) -> Results:

@@ -218,7 +218,7 @@ RUNS: Mapping[Part, Callable[[Run], None]] = {
 
 
 def undeclared(fake: FakeDevice, part: str) -> list[str]:
-    """What happened in a part more often than `ALLOWED` says."""
+    """Return the reads of a part beyond those of `ALLOWED`."""
     return [
         f"{part}: {where}: {kind} x {count}, allowed: {ALLOWED.get((kind, where), (0, ''))[0]}"
         for (kind, where), count in fake.counts().items()

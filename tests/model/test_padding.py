@@ -39,7 +39,7 @@ def test_real_positions_and_gradients_are_the_same(norm: str, monkeypatch: pytes
 
 
 def test_padding_is_skipped() -> None:
-    """What is not computed is the input of the network: at padding, the states differ from those without skipping."""
+    """At padding, the states are the input of the network: they differ from those without skipping."""
     model, source = random_model().train(), random_source()
     (skipped,) = model.encode(source).memories.values()
     (whole,) = model.eval().encode(source).memories.values()

@@ -71,7 +71,7 @@ def test_equals_autograd_of_the_definition(
 def test_compiled_kernels_give_the_gradients_of_float64(
     switch: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of products, attention, the loss and a ReLU that overwrites its input; without kernels alike."""
+    """Gradients of products, attention, the loss and a ReLU that overwrites its input; alike without kernels."""
     monkeypatch.setenv("SPARSENMT_NATIVE", switch)
     monkeypatch.setattr(onednn, "_LEAST_WORK", 0)
     wide = small_model(plan=EXITS, dimension=32)
