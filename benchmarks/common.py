@@ -217,7 +217,11 @@ def verdict(name: str, ratios: dict[str, float], bars: dict[str, float]) -> dict
 
 def run(name: str, description: str, cases: Sequence[Case], *, repeats: int) -> int:
     """Run a benchmark from the command line. Prints one JSON line at the end; returns 0 if every bar was reached."""
-    parser = command_line(description, repeats)
+    return report(name, command_line(description, repeats), cases)
+
+
+def report(name: str, parser: argparse.ArgumentParser, cases: Sequence[Case]) -> int:
+    """Run the cases that the command line chooses; as `run`, with a parser of the script's own."""
     arguments, changes = parse(parser, [case.name for case in cases])
     chosen = [case for case in cases if not arguments.cases or case.name in arguments.cases]
     if changes:

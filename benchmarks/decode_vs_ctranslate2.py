@@ -3,7 +3,7 @@
 Random weights and a forced length make the work known exactly: every hypothesis has the maximum length on both sides.
 No shortlist of the vocabulary on either side. CTranslate2 is tried with each of its backends and with one or two
 workers, each with its share of the threads (`peer_settings`); the two fastest settings take turns with ours, and the
-better one counts.
+better one counts. In `base_avx2_fp32` both sides are held to the instructions of a processor with AVX2 only.
 Ends with one JSON line; the exit code is 0 if every ratio reaches its bar.
 """
 
@@ -82,6 +82,17 @@ def case(name: str, work: dict[str, Any], bar: float) -> Case:
     return Case(name, OURS, first, work, bar, other_settings=tuple(others))
 
 
+AVX2_OURS = {"SPARSENMT_NATIVE_ISA": "avx2", "ATEN_CPU_CAPABILITY": "avx2", "DNNL_MAX_CPU_ISA": "AVX2"}
+AVX2_PEER = {"CT2_FORCE_CPU_ISA": "AVX2", "DNNL_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+
+
+def avx2_case(name: str, work: dict[str, Any], bar: float) -> Case:
+    """Return a case for a processor with AVX2 only: every library of both sides is held to it by its environment."""
+    sides = [replace(side, environment={**side.environment, **AVX2_PEER}) for side in peer_settings(CTRANSLATE2)]
+    ours = replace(OURS, environment=AVX2_OURS)
+    return Case(name, ours, sides[0], work, bar, other_settings=tuple(sides[1:]))
+
+
 # The fastest dtype of this machine, by the measurement of `sparsenmt decode --dtype auto`.
 FAST = BASE | {"our_dtype": "auto", "peer_compute_type": "int8"}
 
@@ -96,6 +107,7 @@ CASES = [
         LONG | {"source_length": 2047, "target_length": 120, "max_positions": 2048, "dropped": 0.715},
         2.5,
     ),
+    avx2_case("base_avx2_fp32", BASE, 1.2),
 ]
 
 if __name__ == "__main__":

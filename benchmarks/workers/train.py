@@ -14,6 +14,7 @@ from sparsenmt.devices import pick_device
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.schema import Optimizer
+from sparsenmt.runtime import keep_freed_memory
 from sparsenmt.training.gradients import (
     ExitPairs,
     Objective,
@@ -54,6 +55,7 @@ def set_up(work: dict[str, Any]) -> tuple[Transformer, MasterWeights, torch.opti
     """A model with random weights, its weights in the dtype of the work, and Adam."""
     torch.set_num_threads(work["threads"])
     torch.manual_seed(0)
+    keep_freed_memory()
     model = random_model(work)
     model.train()
     weights = MasterWeights(model, pick_dtype(work["our_dtype"], pick_device("cpu")))

@@ -147,15 +147,13 @@ def compiled_dtypes(weight: Tensor) -> frozenset[torch.dtype]:
 
 
 LAST_LEVEL_CACHE_SIZE = 1 << 24
-"""Bytes. Of a smaller matrix every core may read all, for a few rows at a time."""
-
-_FEW_ROWS = 32  # up to which each core reads only a part of the matrix, once
+"""Bytes. Every core may read all of a smaller matrix."""
 
 
 def continues(weight: Tensor) -> bool:
     """Return True if `CompiledProduct.continuations` with this output table, in fp32, is faster than its logits."""
     found = kernels()
-    if found is None or weight.dtype not in compiled_dtypes(weight) or weight.numel() * 4 > LAST_LEVEL_CACHE_SIZE:
+    if found is None or weight.dtype not in compiled_dtypes(weight):
         return False
     return found.faster("next tokens", torch.float32, *weight.shape)
 
@@ -198,8 +196,6 @@ class CompiledProduct:
     ) -> tuple[Tensor, Tensor, Tensor] | None:
         """Implement `protocol.TranslationModel.continuations`, where this is the product with the output table."""
         if x.dtype != torch.float32 or width > min(self.packed.outer, MOST_IN_ORDER):
-            return None
-        if self.packed.panels.nbytes > LAST_LEVEL_CACHE_SIZE and x.shape[0] > _FEW_ROWS:
             return None
         if not self._kernels.faster("next tokens", self.packed.dtype, self.packed.outer, self.packed.inner):
             return None

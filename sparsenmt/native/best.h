@@ -18,22 +18,34 @@ struct TopList {
   int64_t width;
   float* values;
   int64_t* where;
-  float least;  // a number must be above it to enter
+  float least;         // a number must be above it to enter
+  int64_t offset = 0;  // of the row that is offered in a longer one
+
+  void clear() {
+    std::fill(values, values + width, kNever);
+    std::fill(where, where + width, 0);
+  }
 
   // NaN never enters.
   void offer(const float* row, int64_t from, int64_t to) {
-    for (int64_t i = from; i < to; i++) {
-      const float value = row[i];
-      if (!(value > least)) continue;
-      int64_t j = width - 1;
-      for (; j > 0 && values[j - 1] < value; j--) {
-        values[j] = values[j - 1];
-        where[j] = where[j - 1];
-      }
-      values[j] = value;
-      where[j] = i;
-      least = values[width - 1] > least ? values[width - 1] : least;
+    for (int64_t i = from; i < to; i++)
+      if (row[i] > least) insert(row[i], offset + i);
+  }
+
+  void insert(float value, int64_t place) {
+    int64_t j = width - 1;
+    for (; j > 0 && values[j - 1] < value; j--) {
+      values[j] = values[j - 1];
+      where[j] = where[j - 1];
     }
+    values[j] = value;
+    where[j] = place;
+    least = values[width - 1] > least ? values[width - 1] : least;
+  }
+
+  // Numbers of a later part of the row, in falling order.
+  void merge(const TopList& later) {
+    for (int64_t i = 0; i < later.width && later.values[i] > least; i++) insert(later.values[i], later.where[i]);
   }
 };
 
@@ -50,15 +62,18 @@ inline float lower_bound(Floats* samples, int64_t width) {
   return std::nextafter(found, kNever);
 }
 
-inline void find_best(const float* row, int64_t size, int64_t width, float* values, int64_t* where) {
-  constexpr int kVectors = 16;
-  constexpr int64_t kStride = kVectors * kLanes;
-  std::fill(values, values + width, kNever);
-  std::fill(where, where + width, 0);
+// A lower bound of the `width`-th largest number of a row from the maxima of its lanes.
+inline float lower_bound(const float* row, int64_t size, int64_t width) {
   Floats samples[kSamples] = {all(kNever), all(kNever), all(kNever), all(kNever)};
   for (int64_t i = 0; i + kSamples * kLanes <= size; i += kSamples * kLanes)
     for (int j = 0; j < kSamples; j++) samples[j] = larger(load(row + i + j * kLanes), samples[j]);
-  TopList best{width, values, where, lower_bound(samples, width)};
+  return lower_bound(samples, width);
+}
+
+// Offer all numbers of a row, most of which are too small.
+inline void offer_row(const float* row, int64_t size, TopList& best) {
+  constexpr int kVectors = 16;
+  constexpr int64_t kStride = kVectors * kLanes;
   int64_t first = 0;
   for (; first + kStride <= size; first += kStride) {
     Floats most[4] = {all(kNever), all(kNever), all(kNever), all(kNever)};
@@ -70,6 +85,12 @@ inline void find_best(const float* row, int64_t size, int64_t width, float* valu
     }
   }
   best.offer(row, first, size);
+}
+
+inline void find_best(const float* row, int64_t size, int64_t width, float* values, int64_t* where) {
+  TopList best{width, values, where, lower_bound(row, size, width)};
+  best.clear();
+  offer_row(row, size, best);
 }
 
 // The `width`-th largest number of a row, 1 <= width <= size; minus infinity if fewer are not NaN.

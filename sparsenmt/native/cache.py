@@ -222,17 +222,19 @@ def _is_usable(path: Path) -> bool:
     Raises:
         UserError: it is not the user's alone.
     """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # opening a pipe does not wait
-    except FileNotFoundError:
-        return False
-    except OSError:
-        _check_owner(path, path.lstat())  # a symlink cannot be opened
-        raise
-    try:
-        status = os.fstat(descriptor)
-    finally:
-        os.close(descriptor)
+    status = None
+    while status is None or status.st_nlink == 0:  # another process has replaced it since it was opened
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # opening a pipe does not wait
+        except FileNotFoundError:
+            return False
+        except OSError:
+            _check_owner(path, path.lstat())  # a symlink cannot be opened
+            raise
+        try:
+            status = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
     _check_owner(path, status)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_size > _MOST_BYTES:
         raise UserError(

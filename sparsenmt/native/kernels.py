@@ -32,7 +32,6 @@ _CHECKED_CORES = (1, 3)
 _PRODUCT_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.int8: 4e-2}
 _THREAD_WORK = 1 << 14  # multiplications from which on one more thread pays
 MOST_IN_ORDER = 64  # the largest width of `Kernels.best`
-_BLOCK = 28  # rows whose logits a thread computes at a time: two tiles
 
 
 _POINTER, _NUMBER, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
@@ -42,7 +41,7 @@ _ARGUMENTS = {
     "sparsenmt_log_sums": [_POINTER, *[_SIZE] * 3, _POINTER, _NUMBER],
     "sparsenmt_best": [_POINTER, *[_SIZE] * 4, _POINTER, _POINTER, _NUMBER],
     "sparsenmt_candidates": [_POINTER, _POINTER, _SIZE, _NUMBER],
-    "sparsenmt_next": [*[_POINTER] * 3, _SIZE, _POINTER, _POINTER, _NUMBER],
+    "sparsenmt_next": [*[_POINTER] * 3, _NUMBER],
     "sparsenmt_next_listed": [*[_POINTER] * 4, _NUMBER],
     "sparsenmt_product": [_POINTER, _POINTER, _SIZE, _POINTER, _NUMBER, _POINTER, _POINTER, _NUMBER],
 }
@@ -240,13 +239,8 @@ class Kernels:
         """`candidates` of x weight' + bias, without materialising all logits; x (B * J, D), contiguous."""
         buffers, rows = _ContinuationBuffers(scores, weight.outer, never, width, mask), x.shape[0]
         check(rows == scores.numel(), "as many scores as rows")
-        cores = self._threads(rows * weight.outer * weight.inner)
-        block = _BLOCK if rows >= cores * _BLOCK else 0
-        at_once = cores * block or rows
-        logits = x.new_empty(at_once * weight.outer)
-        rounded = torch.empty(weight.scratch(at_once), dtype=torch.uint8)
         pointers = buffers.pointer, self._matrix(weight), address(x, torch.float32, rows, weight.inner)
-        self._library.sparsenmt_next(*pointers, block, logits.data_ptr(), rounded.data_ptr(), cores)
+        self._library.sparsenmt_next(*pointers, self._threads(rows * weight.outer * weight.inner))
         return buffers.found
 
     def next_listed(

@@ -33,7 +33,7 @@ constexpr int64_t kFetched = 16;  // rows ahead that are prefetched
 struct State {
   const char* numbers;
   float scale;  // of int8
-  int32_t zero;
+  float zero;
 };
 
 template <Kind kind>
@@ -85,7 +85,7 @@ void listed_logits(const Table& table, const int32_t* tokens, int64_t count, con
     Columns columns{};
     for (int64_t i = 0; i < kLanes; i++) {
       if (table.bias) bias[i] = table.bias[here[i]];
-      if constexpr (kind == kInt8) columns.scale[i] = table.scale[here[i]], columns.sum[i] = table.sum[here[i]];
+      if constexpr (kind == kInt8) columns.scale[i] = table.scale[here[i]], columns.sum[i] = static_cast<float>(table.sum[here[i]]);
     }
     for (int64_t j = 0; j < hypotheses; j++) {
       const auto found = products<kind>(table, states[j], rows);
@@ -100,7 +100,7 @@ void listed_logits(const Table& table, const int32_t* tokens, int64_t count, con
 }
 
 State round_state(const Table& table, const float* x, char* scratch) {
-  State state{scratch, 0.0f, 0};
+  State state{scratch, 0.0f, 0.0f};
   if (table.kind == kFp32) state.numbers = reinterpret_cast<const char*>(x);
 #ifdef SPARSENMT_BF16
   if (table.kind == kBf16) round_bf16(x, table.inner, table.inner, reinterpret_cast<uint16_t*>(scratch));

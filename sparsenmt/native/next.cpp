@@ -1,7 +1,11 @@
 // From a decoder's states to the best continuations of every sentence, on the CPU. Built and checked by kernels.py.
 //
-// The logits of a few rows are computed and read while they are in a core's cache; those of all rows never exist at once.
-// With few rows each thread multiplies all of them with a part of the vocabulary, and threads share the logits.
+// Each thread multiplies all rows with some parts of the vocabulary, and reads the logits of a part while they are in its
+// core's cache: the output matrix is read once, and those of all tokens never exist at once. Then rows are put together
+// from their parts, in the order of the tokens, so that nothing depends on the number of threads.
+
+#include <memory>
+#include <vector>
 
 #include "products.h"
 #include "vocabulary.h"
@@ -15,65 +19,102 @@ extern "C" int omp_get_num_threads();
 namespace sparsenmt {
 namespace {
 
-struct Team {
-  int64_t thread, threads;
+constexpr int64_t kPart = 512;  // tokens
+constexpr int64_t kRows = 128;  // whose logits are in the cache together
+static_assert(kPart % kColumns == 0, "parts are of whole panels");
 
-  int64_t first(int64_t all) const { return all * thread / threads; }
-  int64_t last(int64_t all) const { return all * (thread + 1) / threads; }
-};
+class Search {
+ public:
+  Search(const Continuations& continuations, const Matrix& matrix, const float* x, int64_t threads)
+      : continuations_(continuations), matrix_(matrix), x_(x),
+        rows_(continuations.sentences * continuations.hypotheses), parts_((continuations.size + kPart - 1) / kPart),
+        rounded_(new char[rows_ * row_bytes()]), normalisers_(rows_ * parts_),
+        values_(threads * rows_ * continuations.width), where_(threads * rows_ * continuations.width) {}
 
-// logits (block, V) and rounded: private to the thread.
-void many_rows(const Continuations& continuations, const Matrix& matrix, const float* x, int64_t block, float* logits, char* rounded,
-               const Team& team) {
-  const int64_t rows = continuations.sentences * continuations.hypotheses, last = team.last(rows);
-  for (int64_t top = team.first(rows); top < last; top += block) {
-    const int64_t here = std::min(block, last - top);
-    const Product product(matrix, x + top * matrix.inner, here, nullptr, false, logits, rounded);
-    product.round(0, here);
-    product.run({0, here, 0, matrix.count()});
-    for (int64_t i = 0; i < here; i++) continuations.row(top + i, logits + i * continuations.size);
+  // The work of a thread. It ends with all rows complete but `Continuations::finish`.
+  void run(int64_t thread, int64_t threads) {
+    const auto share = [=](int64_t all, int64_t i) { return all * i / threads; };
+    for (int64_t top = 0; top < rows_; top += kRows) {
+      const int64_t here = std::min(kRows, rows_ - top);
+      product(top, here, nullptr).round(share(here, thread), share(here, thread + 1));
+    }
+#pragma omp barrier
+    const std::unique_ptr<float[]> logits(new float[std::min(kRows, rows_) * kPart]);
+    for (int64_t top = 0; top < rows_; top += kRows)
+      read(top, std::min(kRows, rows_ - top), share(parts_, thread), share(parts_, thread + 1), thread, logits.get());
+#pragma omp barrier
+    for (int64_t n = share(rows_, thread); n < share(rows_, thread + 1); n++) put_together(n, threads);
   }
-}
 
-// logits (N, V) and rounded: shared by the threads.
-void few_rows(const Continuations& continuations, const Matrix& matrix, const float* x, float* logits, char* rounded,
-              const Team& team) {
-  const int64_t rows = continuations.sentences * continuations.hypotheses, count = matrix.count();
-  const Product product(matrix, x, rows, nullptr, false, logits, rounded);
-  product.round(team.first(rows), team.last(rows));
-#pragma omp barrier
-  product.run({0, rows, team.first(count), team.last(count)});
-#pragma omp barrier
-  for (int64_t n = team.first(rows); n < team.last(rows); n++) continuations.row(n, logits + n * continuations.size);
-}
+ private:
+  int64_t row_bytes() const { return 4 * matrix_.groups() + 8; }
+
+  Product product(int64_t top, int64_t here, float* logits) const {
+    return Product(matrix_, x_ + top * matrix_.inner, here, nullptr, false, logits, rounded_.get() + top * row_bytes());
+  }
+
+  // Of row n, found by a thread.
+  TopList list(int64_t n, int64_t thread) {
+    const int64_t at = (thread * rows_ + n) * continuations_.width;
+    return {continuations_.width, values_.data() + at, where_.data() + at, kNever};
+  }
+
+  // Parts first to last - 1 of `here` rows.
+  void read(int64_t top, int64_t here, int64_t first, int64_t last, int64_t thread, float* logits) {
+    const Product multiplied = product(top, here, logits);
+    std::vector<TopList> best;
+    for (int64_t i = 0; i < here; i++) {
+      best.push_back(list(top + i, thread));
+      best.back().clear();
+    }
+    for (int64_t part = first; part < last; part++) {
+      const int64_t token = part * kPart, count = std::min(kPart, continuations_.size - token);
+      multiplied.run({0, here, token / kColumns, (token + count + kColumns - 1) / kColumns, kPart});
+      for (int64_t i = 0; i < here; i++)
+        normalisers_[(top + i) * parts_ + part] = continuations_.part(top + i, logits + i * kPart, token, count, best[i]);
+    }
+  }
+
+  void put_together(int64_t n, int64_t threads) {
+    const int64_t width = continuations_.width;
+    TopList best{width, continuations_.values + n * width, continuations_.indices + n * width, kNever};
+    best.clear();
+    for (int64_t thread = 0; thread < threads; thread++) best.merge(list(n, thread));
+    Normaliser all_tokens;
+    for (int64_t part = 0; part < parts_; part++) all_tokens.add(normalisers_[n * parts_ + part]);
+    continuations_.end(n, all_tokens);
+  }
+
+  const Continuations& continuations_;
+  const Matrix& matrix_;
+  const float* x_;
+  const int64_t rows_, parts_;
+  const std::unique_ptr<char[]> rounded_;
+  std::vector<Normaliser> normalisers_;  // (N, parts)
+  std::vector<float> values_;            // (threads, N, width)
+  std::vector<int64_t> where_;
+};
 
 }  // namespace
 }  // namespace sparsenmt
 #endif
 
-// x (B H, D), contiguous. block: rows whose logits a thread computes at a time; 0: few rows, which all threads share.
-// logits: block V floats for each thread, or (B H, V); rounded: 4 groups + 8 bytes for each of these rows, aligned to 4.
-extern "C" void sparsenmt_next(const void* continuations, const void* packed, const float* x, int64_t block, float* logits,
-                               char* rounded, int threads) {
+// x (B H, D), contiguous.
+extern "C" void sparsenmt_next(const void* continuations, const void* packed, const float* x, int threads) {
 #ifdef SPARSENMT_PRODUCTS
   using namespace sparsenmt;
   const Continuations& found = *static_cast<const Continuations*>(continuations);
-  const Matrix& matrix = *static_cast<const Matrix*>(packed);
-  const int64_t bytes = block * (4 * matrix.groups() + 8);
+  Search search(found, *static_cast<const Matrix*>(packed), x, threads);
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
 #ifdef _OPENMP
-    const Team team{omp_get_thread_num(), omp_get_num_threads()};
+    search.run(omp_get_thread_num(), omp_get_num_threads());
 #else
-    const Team team{0, 1};
+    search.run(0, 1);
 #endif
-    if (block)
-      many_rows(found, matrix, x, block, logits + team.thread * block * found.size, rounded + team.thread * bytes, team);
-    else
-      few_rows(found, matrix, x, logits, rounded, team);
   }
   found.finish();
 #else
-  (void)continuations, (void)packed, (void)x, (void)block, (void)logits, (void)rounded, (void)threads;
+  (void)continuations, (void)packed, (void)x, (void)threads;
 #endif
 }

@@ -7,49 +7,16 @@
 
 #pragma once
 
-#include <algorithm>
-
-#include "vectors.h"
-
-// Each kind by what it needs: Cascade Lake and Ice Lake have no bf16, older processors with AVX-512 neither. With AVX2
-// alone int8 would need more instructions than fp32: its products of bytes saturate.
-#if defined(__AVX512F__) || (defined(__AVX2__) && defined(__FMA__)) || defined(__aarch64__)
-#define SPARSENMT_PRODUCTS 1
-#endif
-#ifdef __AVX512F__
-#ifdef __AVX512BF16__
-#define SPARSENMT_BF16 1
-#endif
-#ifdef __AVX512VNNI__
-#define SPARSENMT_INT8 1
-#endif
-#endif
+#include "amx.h"
+#include "product_arguments.h"
 
 namespace sparsenmt {
 namespace {
 
-constexpr int64_t kColumns = 32;  // of a panel
 constexpr int64_t kTileColumns = kTileVectors * kLanes;
 constexpr int64_t kBlock = 252 / kTileRows * kTileRows;  // rows that go through all panels together
 
 #ifdef SPARSENMT_PRODUCTS
-
-enum Kind { kFp32, kBf16, kInt8 };  // numbered as in packing.py
-
-using Word = int32_t __attribute__((may_alias));  // four bytes of any kind
-
-struct ProductArguments {
-  const Word *rows, *panels;
-  int64_t groups;  // of 4 bytes, along the inner dimension
-  int64_t columns;
-  const float* column_scale;
-  const int32_t* column_sum;
-  const float* row_scale;
-  const int32_t* row_zero;
-  const float *bias, *added;  // either may be null
-  bool relu;
-  float* out;
-};
 
 template <Kind kind>
 inline Floats step(Floats sum, Floats row, Floats weights) {
@@ -68,17 +35,6 @@ inline Floats step(Floats sum, Floats row, Floats weights) {
   return sum;
 }
 
-// The scales and offsets of int8 columns.
-struct Columns {
-  Floats scale;
-  Ints sum;
-};
-
-// The value of int8 sums.
-inline Floats rescaled(Ints sums, const Columns& columns, float row_scale, int32_t row_zero, Floats bias) {
-  return __builtin_convertvector(sums - columns.sum * row_zero, Floats) * (columns.scale * row_scale) + bias;
-}
-
 // Four bytes in every lane.
 inline Floats repeat(const Word* p) {
   float x;
@@ -88,7 +44,7 @@ inline Floats repeat(const Word* p) {
 
 // The tile of R rows that begins at this row and column.
 template <Kind kind, int R>
-__attribute__((noinline)) void tile(const ProductArguments& arguments, int64_t row, int64_t column) {
+__attribute__((noinline)) void tile(const ProductArguments& arguments, int64_t row, int64_t column, const Fetch& fetch) {
   Floats sums[R][kTileVectors];
 #pragma GCC unroll 16
   for (int r = 0; r < R; r++)
@@ -98,6 +54,7 @@ __attribute__((noinline)) void tile(const ProductArguments& arguments, int64_t r
   const float* weights = reinterpret_cast<const float*>(arguments.panels) +
                          column / kColumns * kColumns * arguments.groups + column % kColumns;
   for (int64_t g = 0; g < arguments.groups; g++, weights += kColumns) {
+    if (g % Fetch::kTurn == 0) fetch.turn(g);
     Floats own[kTileVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kTileVectors; v++) own[v] = load(weights + v * kLanes);
@@ -110,44 +67,26 @@ __attribute__((noinline)) void tile(const ProductArguments& arguments, int64_t r
   }
 #pragma GCC unroll 4
   for (int v = 0; v < kTileVectors; v++, column += kLanes) {
-    const int64_t left = arguments.columns - column;
-    if (left <= 0) break;
-    const Floats bias = arguments.bias ? load_part(arguments.bias + column, left, 0.0f) : Floats{};
-    Columns columns{};
-    if constexpr (kind == kInt8) {
-      columns.scale = load_part(arguments.column_scale + column, left, 0.0f);
-      columns.sum = (Ints)load_part(reinterpret_cast<const float*>(arguments.column_sum + column), left, 0.0f);
-    }
+    if (column >= arguments.columns) break;
+    const Finish<kind> finish(arguments, column);
 #pragma GCC unroll 16
-    for (int r = 0; r < R; r++) {
-      const int64_t at = (row + r) * arguments.columns + column;
-      Floats value;
-      if constexpr (kind == kInt8)
-        value = rescaled((Ints)sums[r][v], columns, arguments.row_scale[row + r], arguments.row_zero[row + r], bias);
-      else
-        value = sums[r][v] + bias;
-      if (arguments.relu) value = larger(Floats{}, value);  // in this order NaN is kept
-      if (arguments.added) value += load_part(arguments.added + at, left, 0.0f);
-      store_part(arguments.out + at, left, value);
-    }
+    for (int r = 0; r < R; r++) finish(row + r, sums[r][v]);
   }
 }
 
-// A part of a product.
-struct ProductRange {
-  int64_t top, bottom;  // rows
-  int64_t first, last;  // panels
-};
-
 template <Kind kind>
 void multiply(const ProductArguments& arguments, const ProductRange& part) {
+#ifdef SPARSENMT_AMX
+  if (kind != kFp32 && arguments.groups % kAmxGroups == 0 && allow_amx()) return multiply_amx<kind>(arguments, part);
+#endif
   for (int64_t top = part.top; top < part.bottom; top += kBlock) {
     const int64_t here = std::min(kBlock, part.bottom - top), tiles = (here + kTileRows - 1) / kTileRows;
     const int64_t last = std::min(part.last * kColumns, arguments.columns);
     for (int64_t column = part.first * kColumns; column < last; column += kTileColumns)
       for (int64_t i = 0; i < tiles; i++) {
         const int64_t from = here * i / tiles, to = here * (i + 1) / tiles;
-        by_height(to - from, [&](auto rows) { tile<kind, rows()>(arguments, top + from, column); });
+        const Fetch fetch(arguments, column, i, tiles);
+        by_height(to - from, [&](auto rows) { tile<kind, rows()>(arguments, top + from, column, fetch); });
       }
   }
 }
@@ -170,26 +109,38 @@ void round_bf16(const float* x, int64_t size, int64_t padded, uint16_t* out) {
 
 #ifdef SPARSENMT_INT8
 // A NaN anywhere in a row makes its scale NaN, and so all its results.
-void round_int8(const float* x, int64_t size, int64_t padded, uint8_t* out, float* scale, int32_t* zero) {
-  __m512 low = _mm512_setzero_ps(), high = low, sum = low;
-  for (int64_t i = 0; i < size; i += kLanes) {
-    const __mmask16 mask = size - i >= kLanes ? 0xffff : static_cast<__mmask16>((1 << (size - i)) - 1);
-    const __m512 value = _mm512_maskz_loadu_ps(mask, x + i);
-    low = _mm512_min_ps(low, value);
-    high = _mm512_max_ps(high, value);
-    sum = _mm512_add_ps(sum, _mm512_sub_ps(value, value));
+void round_int8(const float* x, int64_t size, int64_t padded, uint8_t* out, float* scale, float* zero) {
+  constexpr int kTogether = 4;  // vectors, so that none waits for the one before
+  __m512 low[kTogether] = {}, high[kTogether] = {}, sum[kTogether] = {};
+  const auto read = [&](int j, __m512 value) {
+    low[j] = _mm512_min_ps(low[j], value);
+    high[j] = _mm512_max_ps(high[j], value);
+    sum[j] = _mm512_add_ps(sum[j], _mm512_sub_ps(value, value));
+  };
+  const auto mask = [=](int64_t i) { return static_cast<__mmask16>((1 << (size - i)) - 1); };
+  int64_t i = 0;
+  for (; i + kTogether * kLanes <= size; i += kTogether * kLanes)
+#pragma GCC unroll 4
+    for (int j = 0; j < kTogether; j++) read(j, _mm512_loadu_ps(x + i + j * kLanes));
+  for (; i + kLanes <= size; i += kLanes) read(0, _mm512_loadu_ps(x + i));
+  if (i < size) read(0, _mm512_maskz_loadu_ps(mask(i), x + i));
+  for (int j = 1; j < kTogether; j++) {
+    low[0] = _mm512_min_ps(low[0], low[j]);
+    high[0] = _mm512_max_ps(high[0], high[j]);
+    sum[0] = _mm512_add_ps(sum[0], sum[j]);
   }
-  const float least = _mm512_reduce_min_ps(low), step = (_mm512_reduce_max_ps(high) - least) / 255.0f;
+  const float least = _mm512_reduce_min_ps(low[0]), step = (_mm512_reduce_max_ps(high[0]) - least) / 255.0f;
   const float inverse = step > 0.0f && std::isfinite(step) ? 1.0f / step : 0.0f;
-  *scale = step + _mm512_reduce_add_ps(sum);
-  *zero = inverse > 0.0f ? static_cast<int32_t>(std::lrint(-least * inverse)) : 0;  // `least` may be infinite
-  const __m512i offset = _mm512_set1_epi32(*zero);
-  for (int64_t i = 0; i < size; i += kLanes) {
-    const __mmask16 mask = size - i >= kLanes ? 0xffff : static_cast<__mmask16>((1 << (size - i)) - 1);
-    const __m512 steps = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + i), _mm512_set1_ps(inverse));
-    const __m512i level = _mm512_max_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(steps), offset), _mm512_setzero_si512());
-    _mm512_mask_cvtusepi32_storeu_epi8(out + i, mask, level);
-  }
+  *scale = step + _mm512_reduce_add_ps(sum[0]);
+  *zero = inverse > 0.0f ? std::nearbyint(-least * inverse) : 0.0f;  // `least` may be infinite
+  const __m512i offset = _mm512_set1_epi32(static_cast<int32_t>(*zero));
+  const auto levels = [=](__m512 numbers) {
+    const __m512i level = _mm512_cvtps_epi32(_mm512_mul_ps(numbers, _mm512_set1_ps(inverse)));
+    return _mm512_cvtusepi32_epi8(_mm512_max_epi32(_mm512_add_epi32(level, offset), _mm512_setzero_si512()));
+  };
+  for (i = 0; i + kLanes <= size; i += kLanes)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), levels(_mm512_loadu_ps(x + i)));
+  if (i < size) _mm_mask_storeu_epi8(out + i, mask(i), levels(_mm512_maskz_loadu_ps(mask(i), x + i)));
   std::fill(out + size, out + padded, 0);
 }
 
@@ -217,11 +168,12 @@ class Product {
     rounded_ = static_cast<char*>(scratch);
     if (matrix.kind == kInt8) {
       row_scale_ = reinterpret_cast<float*>(rounded_ + rows * groups * 4);
-      row_zero_ = reinterpret_cast<int32_t*>(row_scale_ + rows);
+      row_zero_ = row_scale_ + rows;
     }
     const void* from = matrix.kind == kFp32 ? static_cast<const void*>(x) : rounded_;
     arguments_ = {static_cast<const Word*>(from), static_cast<const Word*>(matrix.panels), groups, matrix.outer,
-            matrix.column_scale, matrix.column_sum, row_scale_, row_zero_, matrix.bias, added, relu, out};
+            matrix.column_scale, matrix.column_sum, row_scale_, row_zero_, matrix.bias, added, relu, out,
+            matrix.outer, 0};
   }
 
   void round(int64_t top, int64_t bottom) const {
@@ -242,14 +194,16 @@ class Product {
   }
 
   void run(const ProductRange& part) const {
+    ProductArguments arguments = arguments_;
+    if (part.width) arguments.step = part.width, arguments.origin = part.first * kColumns;
     switch (matrix_.kind) {
 #ifdef SPARSENMT_BF16
-      case kBf16: return multiply<kBf16>(arguments_, part);
+      case kBf16: return multiply<kBf16>(arguments, part);
 #endif
 #ifdef SPARSENMT_INT8
-      case kInt8: return multiply<kInt8>(arguments_, part);
+      case kInt8: return multiply<kInt8>(arguments, part);
 #endif
-      default: return multiply<kFp32>(arguments_, part);
+      default: return multiply<kFp32>(arguments, part);
     }
   }
 
@@ -258,7 +212,7 @@ class Product {
   const float* x_;
   char* rounded_;
   float* row_scale_ = nullptr;
-  int32_t* row_zero_ = nullptr;
+  float* row_zero_ = nullptr;
   ProductArguments arguments_;
 };
 

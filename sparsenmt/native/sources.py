@@ -60,7 +60,7 @@ DECODING = SourceFiles(
         *("few.cpp", "many.cpp", "vocabulary.cpp", "products.cpp"),
         *("step.cpp", "next.cpp", "listed.cpp", "greedy.cpp", "encoder.cpp"),
     ),
-    ("vectors.h", "best.h", "few.h", "products.h", "vocabulary.h", "norm.h", "step.h"),
+    ("vectors.h", "best.h", "few.h", "product_arguments.h", "amx.h", "products.h", "vocabulary.h", "norm.h", "step.h"),
 )
 TRAINING = SourceFiles(
     "training", "native", ("loss.cpp", "dropout.cpp", "short_attention.cpp"), ("vectors.h", "elements.h")

@@ -19,8 +19,8 @@ inline float largest_of(const float* row, int64_t size) {
   return largest(larger(larger(most[0], most[1]), larger(most[2], most[3])));
 }
 
-// peak: the largest of the row.
-inline float log_sum(const float* row, int64_t size, float peak) {
+// The sum of exponentials of a row less its peak, the largest.
+inline float exponentials(const float* row, int64_t size, float peak) {
   Floats sum[4] = {};
   int64_t i = 0;
   for (; i + kStride <= size; i += kStride)
@@ -28,7 +28,32 @@ inline float log_sum(const float* row, int64_t size, float peak) {
   for (; i + kLanes <= size; i += kLanes) sum[0] += exponential(load(row + i) - peak);
   float rest = 0.0f;
   for (; i < size; i++) rest += exponential(all(row[i] - peak))[0];
-  return peak + std::log(total((sum[0] + sum[1]) + (sum[2] + sum[3])) + rest);
+  return total((sum[0] + sum[1]) + (sum[2] + sum[3])) + rest;
+}
+
+// The normaliser of a softmax, of a part of a row or of all.
+struct Normaliser {
+  float peak = kNever, sum = 0.0f;  // of exponentials less the peak
+
+  static Normaliser of(const float* row, int64_t size, float peak) {
+    const float sum = exponentials(row, size, peak > kNever ? peak : 0.0f);
+    return {peak, peak > kNever || std::isnan(sum) ? sum : 0.0f};
+  }
+
+  void add(const Normaliser& other) {
+    const float most = other.peak > peak ? other.peak : peak;
+    sum = share(most) + other.share(most);
+    peak = most;
+  }
+
+  float log() const { return peak + std::log(sum); }
+
+ private:
+  float share(float most) const { return sum == 0.0f ? 0.0f : sum * std::exp(peak - most); }
+};
+
+inline float log_sum(const float* row, int64_t size, float peak) {
+  return peak + std::log(exponentials(row, size, peak));
 }
 
 // The best continuations in a step of beam search. B sentences, whose H hypotheses are adjacent rows; V tokens; the
@@ -43,6 +68,31 @@ struct Continuations {
   int64_t* indices;                          // (B H, width)
   float* totals;                             // (B, width)
   int64_t *parents, *tokens;                 // (B, width)
+
+  // Read the logits of `tokens_here` tokens of row n from token `first` on, while they are in the cache: offer them to
+  // `best`, and return their normaliser. Masked and forbidden logits are changed.
+  Normaliser part(int64_t n, float* logits, int64_t first, int64_t tokens_here, TopList& best) const {
+    if (mask) {
+      const float* own = mask + n / hypotheses * size + first;
+      for (int64_t i = 0; i < tokens_here; i++) logits[i] += own[i];
+    }
+    const float peak = largest_of(logits, tokens_here);
+    const Normaliser found = Normaliser::of(logits, tokens_here, peak);
+    if (!(peak > best.least)) return found;
+    for (int64_t i = 0; i < count; i++)
+      if (never[i] >= first && never[i] < first + tokens_here) logits[never[i] - first] = kNever;
+    best.offset = first;
+    if (best.least == kNever) best.least = lower_bound(logits, tokens_here, width);
+    offer_row(logits, tokens_here, best);
+    return found;
+  }
+
+  // The best tokens of row n, found in all parts, to scores of its continuations.
+  void end(int64_t n, const Normaliser& all_tokens) const {
+    const float sum = all_tokens.log();
+    float* found = values + n * width;
+    for (int64_t i = 0; i < width; i++) found[i] = (found[i] - sum) + scores[n];
+  }
 
   // Process row n while its logits are in the cache. Afterwards, forbidden tokens have minus infinity.
   void row(int64_t n, float* logits) const { row(n, logits, size); }

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from sparsenmt.runtime import trim_heap
+import sparsenmt
+from sparsenmt.runtime import keep_freed_memory, trim_heap
 from sparsenmt.training import allocator
 from sparsenmt.training.allocator import HeapTrimmer
 
@@ -62,6 +65,64 @@ def test_what_an_earlier_run_left_is_not_needed(monkeypatch: pytest.MonkeyPatch)
             free.after_update()
         reached.append(most)
     assert max(reached) == reached[0] == 230
+
+
+def test_it_is_given_back_every_hundred_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Freed blocks of which some part is in use add up slowly, below twice the size."""
+    monkeypatch.setattr(allocator, "resident_bytes", lambda: 100)
+    monkeypatch.setattr(allocator, "trim_heap", lambda: None)
+    free = HeapTrimmer()
+    trimmed = [i for i in range(1, 301) if free.after_update()]
+    assert trimmed == [100, 200, 300]
+
+
+_FAULTS = """
+import resource, sys
+sys.path.insert(0, {root!r})
+from sparsenmt.runtime import keep_freed_memory
+keep_freed_memory()
+import ctypes
+libc = ctypes.CDLL("libc.so.6")
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+def use():
+    blocks = [libc.malloc(8 << 20) for _ in range(4)]
+    for block in blocks:
+        ctypes.memset(block, 1, 8 << 20)
+    for block in blocks:
+        libc.free(block)
+use()
+before = faults()
+for _ in range(5):
+    use()
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sets thresholds of glibc")
+@pytest.mark.parametrize("variable", ["", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"])
+def test_freed_blocks_are_used_again(variable: str) -> None:
+    """Their pages are not asked for again, unless the environment sets a threshold."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    if variable:
+        environment[variable] = "131072"
+    root = str(Path(sparsenmt.__file__).parents[1])
+    program = [sys.executable, "-c", _FAULTS.format(root=root)]
+    faults = int(subprocess.run(program, env=environment, capture_output=True, check=True, text=True).stdout)
+    if variable:
+        assert faults > 1_000, "of 4 kB, or tens of thousands"
+    else:
+        assert faults < 1_000
+
+
+def test_with_another_c_library_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr("ctypes.CDLL", missing)
+    keep_freed_memory()
+    trim_heap()
 
 
 def test_where_the_system_does_not_say_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

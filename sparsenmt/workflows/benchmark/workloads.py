@@ -31,6 +31,7 @@ from sparsenmt.model.protocol import Source
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe import schema
+from sparsenmt.runtime import keep_freed_memory
 from sparsenmt.training.gradients import (
     Objective,
     UpdateTotals,
@@ -190,6 +191,7 @@ class TrainingWorkload:
     def __init__(
         self, benchmarked: BenchmarkModel, sizes: WorkloadSizes, dtype: torch.dtype, device: torch.device
     ) -> None:
+        keep_freed_memory()
         self.sizes = sizes
         self._benchmarked = benchmarked
         options = benchmarked.recipe.training
