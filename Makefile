@@ -23,14 +23,15 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 
 SANITIZED_CXX ?= g++
 KERNEL_TESTS := tests/native/test_kernels.py tests/native/test_steps.py tests/native/test_threads.py \
-	tests/native/test_addresses.py tests/sparsity/test_entmax_native.py tests/sparsity/test_entmax_function.py \
-	tests/model/test_compiled_step.py tests/model/test_packing.py tests/model/test_joined_caches.py \
-	tests/sparsity/test_topk_steps.py tests/decoding/test_pool.py
+	tests/native/test_addresses.py tests/native/test_gradients.py tests/sparsity/test_entmax_native.py \
+	tests/sparsity/test_entmax_function.py tests/model/test_compiled_step.py tests/model/test_compiled_encoder.py \
+	tests/model/test_packing.py tests/model/test_joined_caches.py tests/sparsity/test_topk_steps.py \
+	tests/decoding/test_greedy_kernel.py tests/decoding/test_pool.py
 
 # One thread a process: the test processes share the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: help venv demo wheel test test-slow sanitize mutants lint check format bench gpu docs gallery demo-corpus clean distclean
+.PHONY: help venv demo wheel test test-slow processors sanitize mutants lint check format bench gpu docs gallery demo-corpus clean distclean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /|/' | while IFS='|' read -r name text; do \
@@ -59,6 +60,9 @@ test: $(STAMP)  ## Run the tests, without the slow ones
 # need; SPARSENMT_MODEL names a model directory to test instead.
 test-slow: $(STAMP)  ## Run the slow tests, with the corpora in SPARSENMT_DATA
 	@$(PYTEST) -m slow --timeout 7200
+
+processors: $(STAMP)  ## Kernels of all instruction sets by g++ and clang++; AVX2 and NEON in an emulator (qemu), where installed
+	@$(PYTEST) -m slow --timeout 1200 tests/native/test_compilers.py tests/native/test_emulated.py
 
 # The sanitizers' libraries, those of the compiler that builds the kernels, must be loaded before all others.
 SANITIZED := SPARSENMT_NATIVE_FLAGS="-g -O1 -fno-omit-frame-pointer -fno-sanitize-recover=all \

@@ -130,10 +130,11 @@ template <int V>
 void attend_all(const Head& head, int64_t queries, const float* from, int64_t query_step, float* out, int64_t out_step,
                 float* scratch) {
   int64_t done = 0;
-  if (queries % kQueries == kMost - kQueries && queries >= kMost) {
-    attend<kMost, V>(head, from, query_step, out, out_step, scratch);
-    done = kMost;
-  }
+  if constexpr (kMost <= kLanes)  // a vector has the scores of all queries for one key at least
+    if (queries % kQueries == kMost - kQueries && queries >= kMost) {
+      attend<kMost, V>(head, from, query_step, out, out_step, scratch);
+      done = kMost;
+    }
   for (; done + kQueries <= queries; done += kQueries)
     attend<kQueries, V>(head, from + done * query_step, query_step, out + done * out_step, out_step, scratch);
   for (; done < queries; done++)

@@ -19,7 +19,6 @@ extern "C" int omp_get_num_threads();
 namespace sparsenmt {
 namespace {
 
-constexpr int64_t kPart = 512;  // tokens
 constexpr int64_t kRows = 128;  // whose logits are in the cache together
 static_assert(kPart % kColumns == 0, "parts are of whole panels");
 

@@ -52,6 +52,8 @@ struct Normaliser {
   float share(float most) const { return sum == 0.0f ? 0.0f : sum * std::exp(peak - most); }
 };
 
+constexpr int64_t kPart = 512;  // tokens that are summed first: those whose logits a search computes at a time
+
 inline float log_sum(const float* row, int64_t size, float peak) {
   return peak + std::log(exponentials(row, size, peak));
 }
@@ -99,21 +101,24 @@ struct Continuations {
 
   // The same of the first `size` tokens.
   void row(int64_t n, float* logits, int64_t size) const {
-    float kept[kForbidden], peak = kNever, *found = values + n * width;
+    float kept[kForbidden], *found = values + n * width;
     if (mask) {
       const float* own = mask + n / hypotheses * size;
       for (int64_t i = 0; i < size; i++) logits[i] += own[i];
     }
     for (int64_t i = 0; i < count; i++) {
       kept[i] = logits[never[i]];
-      peak = kept[i] > peak ? kept[i] : peak;
       logits[never[i]] = kNever;
     }
     find_best(logits, size, width, found, indices + n * width);
     for (int64_t i = 0; i < count; i++) logits[never[i]] = kept[i];
-    const float sum = log_sum(logits, size, found[0] > peak ? found[0] : peak);
+    Normaliser all_tokens;
+    for (int64_t first = 0; first < size; first += kPart) {
+      const int64_t here = std::min(kPart, size - first);
+      all_tokens.add(Normaliser::of(logits + first, here, largest_of(logits + first, here)));
+    }
     for (int64_t i = 0; i < count; i++) logits[never[i]] = kNever;
-    for (int64_t i = 0; i < width; i++) found[i] = (found[i] - sum) + scores[n];
+    end(n, all_tokens);
   }
 
   // Call after all rows. Totals of a sentence are NaN if a logit of an open hypothesis (its score is above minus infinity)

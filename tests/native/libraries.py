@@ -29,6 +29,7 @@ BUILDS = {
     "short vectors": ("-march=native", "-fopenmp"),
     "one thread": ("-march=native", "-fopenmp-simd"),
     "any processor": ("-fopenmp-simd",),
+    "no AMX": ("-march=native", "-mno-amx-tile", "-mno-amx-int8", "-mno-amx-bf16", "-fopenmp"),
     "no bf16": ("-march=native", "-mno-avx512bf16", "-fopenmp"),
     "no int8": ("-march=native", "-mno-avx512bf16", "-mno-avx512vnni", "-fopenmp"),
     "Cascade Lake": ("-march=cascadelake", "-fopenmp"),

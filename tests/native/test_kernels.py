@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sparsenmt.native import kernels as module
 from sparsenmt.native.kernels import Kernels, kernels, pack
-from tests.native.libraries import BUILDS, IN_USE, PRODUCTS, build_or_skip, builds, decoding_kernels
+from tests.native.libraries import BUILDS, IN_USE, PRODUCTS, build_or_skip, builds, decoding_kernels, flags_of_processor
 
 
 @pytest.fixture(scope="module", params=builds(fast=["AVX2, little optimisation"]))
@@ -126,25 +126,29 @@ def test_what_is_no_number_is_no_candidate(found: Kernels) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
 @pytest.mark.parametrize(("sentences", "opened"), [(1, 1), (1, 5), (9, 4), (60, 3), (83, 1)])
 @pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(("size", "inner"), [(301, 70), (1603, 64)])
 def test_candidates_without_all_logits(
     multiplying: Kernels,
     dtype: torch.dtype,
     sentences: int,
     opened: int,
     threads: int,
+    size: int,
+    inner: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """To the bit what is found in the logits: few rows, where threads share a product, and many."""
+    """To the bit what is found in the logits: few rows and many, one part of the vocabulary and several."""
     products_or_skip(multiplying, dtype)
     monkeypatch.setattr(module, "threads", lambda work: threads)
-    x, weight = torch.randn(sentences * opened, 70), torch.randn(301, 70)
+    x, weight = torch.randn(sentences * opened, inner), torch.randn(size, inner)
     packed, scores = pack(weight, None, dtype), -torch.rand(sentences, opened) * 5
     if opened > 1:
         scores[-1, 1:] = -math.inf
     expected = multiplying.candidates(multiplying.product(x, packed), scores, (0, 299), 7)
     for ours, theirs in zip(multiplying.next(x, packed, scores, (0, 299), 7), expected, strict=True):
         assert torch.equal(ours, theirs)
-    mask = torch.zeros(sentences, 301).masked_fill_(torch.rand(sentences, 301) < 0.9, -math.inf)  # of shortlists
+    mask = torch.zeros(sentences, size).masked_fill_(torch.rand(sentences, size) < 0.9, -math.inf)  # of shortlists
+    mask[0, 600:] = -math.inf  # whole parts
     logits = multiplying.product(x, packed) + mask.repeat_interleave(opened, 0)
     expected = multiplying.candidates(logits, scores, (0, 299), 7)
     for ours, theirs in zip(multiplying.next(x, packed, scores, (0, 299), 7, mask), expected, strict=True):
@@ -186,7 +190,20 @@ def rounded(x: Tensor, dtype: torch.dtype, *, rows: bool) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8])
-@pytest.mark.parametrize(("rows", "inner", "outer"), [(1, 8, 32), (13, 70, 41), (33, 64, 100), (260, 33, 7)])
+@pytest.mark.parametrize(
+    ("rows", "inner", "outer"),
+    [
+        *((1, 8, 32), (13, 70, 41), (33, 64, 100), (260, 33, 7)),
+        *(
+            (1, 2048, 64),
+            (15, 64, 33),
+            (16, 512, 96),
+            (17, 128, 16),
+            (47, 192, 70),
+            (300, 256, 513),
+        ),  # whole tiles of AMX
+    ],
+)
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
 def test_products(multiplying: Kernels, dtype: torch.dtype, rows: int, inner: int, outer: int, scale: float) -> None:
     products_or_skip(multiplying, dtype)
@@ -201,6 +218,17 @@ def test_products(multiplying: Kernels, dtype: torch.dtype, rows: int, inner: in
     torch.testing.assert_close(both, expected.relu() + added.double(), atol=error, rtol=1e-4)
     close = F.linear(x, weight, bias)
     assert float((multiplying.product(x, packed) - close).abs().max()) <= 0.05 * float((close - bias).abs().max())
+
+
+@pytest.mark.slow
+def test_tiles_of_amx_give_the_same_integers(tmp_path_factory: pytest.TempPathFactory) -> None:
+    if "amx_int8" not in flags_of_processor():
+        pytest.skip("this processor has no AMX")
+    torch.manual_seed(0)
+    plain, found = library("no AMX", tmp_path_factory), library(IN_USE, tmp_path_factory)
+    for rows, inner, outer in ((1, 64, 32), (31, 512, 70), (300, 2048, 129)):
+        x, packed = torch.randn(rows, inner), pack(torch.randn(outer, inner), torch.randn(outer), torch.int8)
+        assert torch.equal(found.product(x, packed), plain.product(x, packed))
 
 
 def test_they_can_be_turned_off(found: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:

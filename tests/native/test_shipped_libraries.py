@@ -18,6 +18,7 @@ from tests.native.libraries import compiler_or_skip
 OLD = "flags\t\t: fpu sse2"
 AVX2 = "flags\t\t: fpu avx2 fma f16c bmi1 bmi2"
 AVX512 = f"{AVX2} avx512f avx512cd avx512bw avx512dq avx512vl"
+BF16 = f"{AVX512} avx512_vnni avx512_bf16"
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +45,10 @@ def on_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
 
 @pytest.mark.parametrize(
     ("line", "best"),
-    [(OLD, None), (AVX2, "avx2"), (AVX512, "avx512"), (f"{AVX512} avx512_vnni", "avx512_vnni")],
+    [
+        *((OLD, None), (AVX2, "avx2"), (AVX512, "avx512"), (f"{AVX512} avx512_vnni", "avx512_vnni")),
+        *((BF16, "avx512_bf16"), (f"{BF16} amx_tile amx_bf16 amx_int8", "amx"), (f"{BF16} amx_tile", "avx512_bf16")),
+    ],
 )
 def test_the_best_set_that_the_processor_has(
     on_processor: Callable[[str], None], line: str, best: str | None, monkeypatch: pytest.MonkeyPatch
@@ -60,7 +64,7 @@ def test_an_unknown_set_is_refused(on_processor: Callable[[str], None], monkeypa
     monkeypatch.setenv(instruction_sets.CAP, "sse9")
     with pytest.raises(UserError, match="'sse9' is no instruction set") as refused:
         usable_sets()
-    assert "avx512_bf16, avx512_vnni, avx512, avx2" in str(refused.value)
+    assert "amx, avx512_bf16, avx512_vnni, avx512, avx2" in str(refused.value)
 
 
 def answering(number: int, tmp_path: Path) -> bytes:
