@@ -74,12 +74,10 @@ def main() -> int:
     python = install()
     check_in_use(python)
     script = "workers/decode.py"
-    sides = [
-        Side(script, lambda: python, {"named": named}, environment)
-        for named, environment in ((" from the wheel", NO_COMPILER), (" -march=native", COMPILER))
-    ]
+    wheel = Side(script, lambda: python, {"named": " from the wheel"}, NO_COMPILER)
+    native = Side(script, lambda: python, {"named": " -march=native"}, COMPILER)
     works = {"wheel_base_fp32": BASE, "wheel_base_fast": FAST}
-    return report("wheel_kernels", parser, [Case(name, *sides, work, BAR) for name, work in works.items()])
+    return report("wheel_kernels", parser, [Case(name, wheel, native, work, BAR) for name, work in works.items()])
 
 
 if __name__ == "__main__":

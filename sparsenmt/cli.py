@@ -30,7 +30,7 @@ from sparsenmt.commands.lazy_group import CommandEntry, LazyGroup
 from sparsenmt.errors import UserError, is_out_of_memory, printable_lines
 from sparsenmt.interrupts import Interrupted, listening
 from sparsenmt.progress import duration, log, own_messages
-from sparsenmt.runtime import is_main_process, limit_kernel_caches, limit_thread_spinning
+from sparsenmt.runtime import check_thread_variable, is_main_process, limit_kernel_caches, limit_thread_spinning
 
 COMMANDS: dict[str, CommandEntry] = {
     "prepare": CommandEntry("prepare", "Train a recipe's tokenizer and write its text as binary data."),
@@ -100,6 +100,7 @@ def _check_working_directory() -> None:
 @click.version_option(__version__, message="sparsenmt %(version)s")
 def cli() -> None:
     """Train, run and analyze neural machine translation with sparse Transformers."""
+    check_thread_variable()
 
 
 class _StandardError(io.FileIO):

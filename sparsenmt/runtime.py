@@ -6,6 +6,8 @@ import ctypes
 import os
 from contextlib import suppress
 
+from sparsenmt.errors import UserError
+
 _SPINS = "10000"
 """Polls of an idle thread of GNU OpenMP before it sleeps; the library's default is 30 times as many.
 
@@ -18,6 +20,32 @@ def limit_thread_spinning() -> None:
     """Let idle OpenMP threads sleep early, unless the environment sets a policy. Call it before PyTorch is imported."""
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
+
+
+_THREADS = "OMP_NUM_THREADS"
+_MOST_THREADS = 10_000
+
+
+def check_thread_variable() -> None:
+    """Check the number of threads in the environment; OpenMP would ignore a wrong one. Call it before PyTorch is imported.
+
+    An empty variable counts as one that is not set.
+
+    Raises:
+        UserError: it is neither a number of threads nor a list of numbers, those of nested regions.
+    """
+    value = os.environ.get(_THREADS, "")
+    if not value.strip():
+        os.environ.pop(_THREADS, None)
+        return
+    for part in value.split(","):
+        number = part.strip()
+        if not (number.isascii() and number.isdigit() and len(number) < 6 and 1 <= int(number) <= _MOST_THREADS):
+            raise UserError(
+                f"the environment variable is '{value}', not a whole number from 1 to {_MOST_THREADS:,}",
+                where=_THREADS,
+                hint="Name the number of threads, or unset the variable to use all cores.",
+            )
 
 
 _CACHED = "32"

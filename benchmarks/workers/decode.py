@@ -53,7 +53,7 @@ def main() -> None:
 
     name = next(name for name, each in DTYPES.items() if each == dtype)
     serve(
-        what=f"sparsenmt {sparsenmt.__version__} {name}"
+        what=f"sparsenmt {sparsenmt.__version__} {name}{work.get('named', '')}"
         + (f", {work['dropped']:.1%} dropped" if kept is not None else ""),
         units=len(sources) * length,
         repeat=repeat,

@@ -278,6 +278,10 @@ class TranslationModel(OutputProduct, Protocol):
         """
         ...
 
+    def release_buffers(self) -> None:
+        """Release the memory that searches leave for the next one."""
+        ...
+
     def listen(self, listener: AttentionListener) -> AbstractContextManager[None]:
         """While the context is open, every attention materialises its weights and passes them to the listener."""
         ...

@@ -407,6 +407,9 @@ class Transformer(nn.Module):
         cache: KVCache = self.decoder.new_cache(memory, wanted, self._buffer_pool, segment_memory)
         return cache
 
+    def release_buffers(self) -> None:
+        self._buffer_pool = BufferPool()  # a cache that still exists returns its buffers to the old one
+
     @contextmanager
     def listen(self, listener: AttentionListener) -> Iterator[None]:
         self._listeners.append(listener)

@@ -49,8 +49,11 @@ class Validator:
         ``NAME_closed``, for each auxiliary loss, the share of source positions that its filters close.
         """
         self._load(weights)
-        values = self._losses()
-        values.update({name: measure() for name, measure in self._metrics.items()})
+        try:
+            values = self._losses()
+            values.update({name: measure() for name, measure in self._metrics.items()})
+        finally:
+            self._model.release_buffers()  # updates need the memory
         return values
 
     @torch.inference_mode()
