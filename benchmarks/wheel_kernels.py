@@ -20,7 +20,7 @@ import venv
 from pathlib import Path
 from typing import Any
 
-from common import FOLDER, Case, Side, command_line, report
+from common import FOLDER, Case, Side, command_line, parse, report
 from decode_vs_ctranslate2 import BASE, FAST
 from peers.environments import ENVIRONMENTS
 
@@ -29,6 +29,7 @@ BAR = 0.95
 NO_COMPILER = {"PATH": "/nonexistent", "CXX": "", "PYTHONPATH": str(FOLDER)}
 """The checkout is not on the path of modules: the package is the wheel's."""
 COMPILER = {"SPARSENMT_NATIVE": "build", "PYTHONPATH": str(FOLDER)}
+FOLDER_OF_WHEEL = ENVIRONMENTS / "wheel"
 WAY = "the wheel"  # in the table of `sparsenmt doctor`
 
 
@@ -39,10 +40,9 @@ def run(command: list[str], **environment: str) -> None:
 
 def install() -> Path:
     """Build the wheel and install it into its environment; returns the interpreter."""
-    folder = ENVIRONMENTS / "wheel"
-    python = folder / "bin" / "python"
+    python = FOLDER_OF_WHEEL / "bin" / "python"
     if not python.is_file():
-        venv.create(folder, with_pip=True)
+        venv.create(FOLDER_OF_WHEEL, with_pip=True)
     pip = [str(python), "-m", "pip", "--quiet", "--disable-pip-version-check"]
     with tempfile.TemporaryDirectory(prefix="sparsenmt-wheel-") as made:
         print("building the wheel", file=sys.stderr, flush=True)
@@ -71,7 +71,9 @@ def check_in_use(python: Path) -> None:
 
 def main() -> int:
     parser = command_line(__doc__, 7)
-    python = install()
+    parser.add_argument("--installed", action="store_true", help="use the wheel that the last run has installed")
+    given, _ = parse(parser, ["wheel_base_fp32", "wheel_base_fast"])
+    python = FOLDER_OF_WHEEL / "bin" / "python" if given.installed else install()
     check_in_use(python)
     script = "workers/decode.py"
     wheel = Side(script, lambda: python, {"named": " from the wheel"}, NO_COMPILER)

@@ -27,7 +27,7 @@ _MOST_THREADS = 10_000
 
 
 def check_thread_variable() -> None:
-    """Check the number of threads in the environment; OpenMP would ignore a wrong one. Call it before PyTorch is imported.
+    """Check the number of threads in the environment, before PyTorch is imported: OpenMP would ignore a wrong one.
 
     An empty variable counts as one that is not set.
 

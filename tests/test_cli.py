@@ -19,6 +19,7 @@ import pytest
 from sparsenmt import __version__, cli
 from sparsenmt.errors import UserError
 from sparsenmt.interrupts import Interrupted, listening
+from sparsenmt.runtime import check_thread_variable
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -348,3 +349,21 @@ def test_failures_in_one_second_have_a_report_each(
     assert [command(fails_with(RuntimeError(str(number)))) for number in range(4)] == [1] * 4
     assert len(list(tmp_path.glob("sparsenmt-error-*.log"))) == 4
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["0", "-3", "abc", "1e9", "2,0", "99999999999"])
+def test_a_wrong_number_of_threads_is_refused(value: str) -> None:
+    """OpenMP would ignore it, and take all cores."""
+    environment = {**os.environ, "OMP_NUM_THREADS": value}
+    command = [sys.executable, "-m", "sparsenmt", "doctor"]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert found.returncode == 2 and not found.stdout
+    assert found.stderr.startswith(f"error: OMP_NUM_THREADS: the environment variable is '{value}', not a whole number")
+    assert "libgomp" not in found.stderr
+
+
+@pytest.mark.parametrize("value", ["", " ", "3", "2,1"])
+def test_numbers_of_threads(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    check_thread_variable()
+    assert os.environ.get("OMP_NUM_THREADS") == (value if value.strip() else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import socket
@@ -145,6 +146,13 @@ def _meet(launch: Launch) -> Any:
         raise
 
 
+def _leave() -> None:
+    """End the connections before the interpreter does: a thread of theirs that still runs then aborts the process."""
+    with suppress(RuntimeError, ValueError, AssertionError):
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
 def _open_store(launch: Launch) -> Any:
     """Open the store of the processes, as PyTorch's `env://` does; None if there is no answer from its address yet."""
     leads = launch.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
@@ -227,6 +235,7 @@ class Workers:
                 world_size=launch.size,
                 timeout=timedelta(seconds=launch.wait),
             )
+        atexit.register(_leave)
         return workers
 
     @contextmanager
@@ -241,8 +250,7 @@ class Workers:
             raise UserError(
                 "another process of the run has ended, or cannot be reached any more",
                 where=f"process {self.rank} of {self.size}",
-                hint="Read that process's messages, and start all processes again: training continues after the newest "
-                "checkpoint.",
+                hint="Read that process's messages, and start all processes again: completed work is kept.",
                 resumable=True,
             ) from error
 

@@ -137,7 +137,7 @@ def check_same_run(
         if changed:
             names = ", ".join(key.removeprefix("recipe.") for key, _, _ in changed[:3])
             raise UserError(
-                f"process {rank} has not the {names} of process 0",
+                f"process {rank} has another {names} than process 0",
                 where=f"{workers.size} processes",
                 hint="Start all of them with the same command, recipe, prepared data and version of the program.",
             )

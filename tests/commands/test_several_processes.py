@@ -75,7 +75,7 @@ def test_two_processes_write_what_one_writes(command: Run, monkeypatch: pytest.M
         "missing: no such file",
         "missing: no such file",
         "missing: there are no prepared data",
-        "2 processes: process 1 has not the training.seed of process 0",
+        "2 processes: process 1 has another training.seed than process 0",
     ]
     for message, *errors in zip(told, first[len(cases) :], second[len(cases) :], strict=True):
         assert [each["code"] for each in errors] == [2, 2], message

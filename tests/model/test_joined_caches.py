@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import nullcontext
 from typing import Any
 from unittest import mock
@@ -165,6 +166,28 @@ def test_a_system_without_room_to_spare() -> None:
     with mock.patch.object(BufferPool, "acquire", strict):
         search_together(random_model())
     assert refused
+
+
+@torch.inference_mode()
+def test_buffers_are_kept_for_the_next_search_until_they_are_released() -> None:
+    model = random_model()
+
+    def search() -> None:
+        Search(model, (3, 2), 0).go_on(2, seed=1)
+
+    search()
+    gc.collect()  # the cache ends with the search
+    kept = {buffer.data_ptr() for buffer in model._buffer_pool._free}
+    assert kept
+    search()
+    gc.collect()
+    assert {buffer.data_ptr() for buffer in model._buffer_pool._free} == kept
+    late = Search(model, (3, 2), 0)
+    late.go_on(2, seed=1)
+    model.release_buffers()
+    del late
+    gc.collect()
+    assert not model._buffer_pool._free
 
 
 @pytest.mark.parametrize("transposed", [False, True])

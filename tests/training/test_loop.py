@@ -307,3 +307,19 @@ def test_validation_loss_is_the_mean_of_a_token(tmp_path: Path) -> None:
 
         expected = naive_loss(model, [make_batch(rows)], Objective(0.0, "tokens", {}))
         assert values == {"loss": pytest.approx(float(expected.detach()), rel=1e-9), "fixed": 7.0}
+
+
+def test_a_validation_leaves_no_buffers(tmp_path: Path) -> None:
+    """Those of its searches would be there during the updates that follow, and be more after every validation."""
+    dev, model, released = dataset_of(tmp_path / "dev", pairs(20, 9)), small_model(3), []
+    model.release_buffers = lambda: released.append(1)  # type: ignore[method-assign]
+
+    def fail() -> float:
+        raise UserError("no metric")
+
+    validator = Validator(model, lambda _: None, dev, {}, device=torch.device("cpu"), batch_tokens=40)
+    validator({})
+    assert released == [1]
+    with pytest.raises(UserError):
+        Validator(model, lambda _: None, dev, {"bad": fail}, device=torch.device("cpu"), batch_tokens=40)({})
+    assert released == [1, 1]
