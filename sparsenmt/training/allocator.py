@@ -8,8 +8,8 @@ from pathlib import Path
 from sparsenmt.runtime import keep_freed_memory, trim_heap
 
 _STATM = Path("/proc/self/statm")
-_GROWTH_LIMIT = 2.0  # of the resident size, before the heap is trimmed
-_UPDATES = 100  # after which it is trimmed anyway
+_LIMITS = ((0, 2.0), (20, 1.1), (100, 0.0))
+"""Updates since the last trim -> the growth of the resident size at which the heap is trimmed: that takes 0.1 s."""
 
 
 def resident_bytes() -> int | None:
@@ -21,7 +21,7 @@ def resident_bytes() -> int | None:
 
 
 class HeapTrimmer:
-    """Keeps freed memory for the next updates; trims the heap every 100 updates, and when the process has doubled.
+    """Keeps freed memory for the next updates; trims the heap when the process has grown, and every 100 updates.
 
     Batches of changing shapes fragment glibc's heap: without trimming, training in bf16 grows with every update, by
     about 20 MB with batches of 4,096 tokens and by far more with larger ones (docs/experiments.md). It begins by
@@ -48,6 +48,6 @@ class HeapTrimmer:
         self._updates += 1
         if self._trimmed:
             self._needed, self._trimmed = max(self._needed, resident), False
-        elif resident > _GROWTH_LIMIT * self._needed or self._updates >= _UPDATES:
+        elif any(self._updates >= updates and resident > limit * self._needed for updates, limit in _LIMITS):
             self.trim()
         return self._trimmed

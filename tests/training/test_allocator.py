@@ -52,7 +52,7 @@ def test_it_is_given_back_when_the_process_has_doubled(monkeypatch: pytest.Monke
 
 
 def test_what_an_earlier_run_left_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of one process, as in a sweep, would each be allowed twice what the one before had reached."""
+    """Runs of one process, as in a sweep, would each be allowed more than the one before had reached."""
     size = [100]
     monkeypatch.setattr(allocator, "resident_bytes", lambda: size[0])
     monkeypatch.setattr(allocator, "trim_heap", lambda: size.__setitem__(0, 100))
@@ -67,13 +67,14 @@ def test_what_an_earlier_run_left_is_not_needed(monkeypatch: pytest.MonkeyPatch)
     assert max(reached) == reached[0] == 230
 
 
-def test_it_is_given_back_every_hundred_updates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Freed blocks of which some part is in use add up slowly, below twice the size."""
-    monkeypatch.setattr(allocator, "resident_bytes", lambda: 100)
+@pytest.mark.parametrize(("later", "expected"), [(100, [100, 200, 300]), (109, [100, 200, 300]), (111, [20, 120, 220])])
+def test_it_is_given_back_in_time(monkeypatch: pytest.MonkeyPatch, later: int, expected: list[int]) -> None:
+    """Freed blocks of which some part is in use add up slowly: not every update may trim, but some must."""
+    sizes = iter([100] + 400 * [later])  # an update needs what it needs: after the first trim, the later size
+    monkeypatch.setattr(allocator, "resident_bytes", lambda: next(sizes))
     monkeypatch.setattr(allocator, "trim_heap", lambda: None)
     free = HeapTrimmer()
-    trimmed = [i for i in range(1, 301) if free.after_update()]
-    assert trimmed == [100, 200, 300]
+    assert [i for i in range(1, 301) if free.after_update()] == expected
 
 
 _FAULTS = """
