@@ -86,6 +86,7 @@ LINES = {
     "several processes: buckets of gradients, resume with another number, shared decode, score and prepare": 900,
     "training on a CPU: the loss, attention, dropout and products by their fastest operators, with gradients": 620,
     "kernels in wheels: instruction sets, sources, doctor": 480,
+    "every machine: AMX, memory of training, number of threads, processes that leave a run": 60,
     "memory of decoding: one copy of a table; questions that a device is not asked": 200,
 }
 """The most lines of the package: what was planned for each part. New abilities get a line of their own here."""

@@ -30,16 +30,16 @@ KERNELS = (
     ),
     Mutant(
         "products times 1.1",
-        f"{NATIVE}/products.h",
-        "value = sums[r][v] + bias;",
-        "value = sums[r][v] * 1.1f + bias;",
+        f"{NATIVE}/product_arguments.h",
+        "return sums + bias_;",
+        "return sums * 1.1f + bias_;",
         DECODING,
     ),
     Mutant(
         "int8 without the offset of rows",
         f"{NATIVE}/products.h",
-        "*zero = inverse > 0.0f ? static_cast<int32_t>(std::lrint(-least * inverse)) : 0;",
-        "*zero = inverse > 0.0f && least == 0.0f ? static_cast<int32_t>(std::lrint(-least * inverse)) : 0;",
+        "*zero = inverse > 0.0f ? std::nearbyint(-least * inverse) : 0.0f;",
+        "*zero = inverse > 0.0f && least == 0.0f ? std::nearbyint(-least * inverse) : 0.0f;",
         DECODING,
     ),
     Mutant(
@@ -66,8 +66,8 @@ KERNELS = (
     Mutant(
         "the next tokens without the last row of each thread",
         f"{NATIVE}/next.cpp",
-        "int64_t last(int64_t all) const { return all * (thread + 1) / threads; }",
-        "int64_t last(int64_t all) const { return all * (thread + 1) / threads - (threads > 1); }",
+        "n < share(rows_, thread + 1); n++) put_together(n, threads);",
+        "n + (threads > 1) < share(rows_, thread + 1); n++) put_together(n, threads);",
         DECODING,
     ),
     Mutant(
@@ -86,9 +86,23 @@ KERNELS = (
     ),
     Mutant(
         "products in fp32 only with bf16 instructions",
-        f"{NATIVE}/products.h",
+        f"{NATIVE}/product_arguments.h",
         "#ifdef __AVX512F__",
         "#if defined(__AVX512F__) && !defined(__AVX512F__)",
+        DECODING,
+    ),
+    Mutant(
+        "AMX without the rows that tiles have in common",
+        f"{NATIVE}/amx.h",
+        "sums.add(top, std::min(height, end - top), top - first);",
+        "sums.add(top, std::min(height, end - top), 0);",
+        DECODING,
+    ),
+    Mutant(
+        "a search that knows the best of its first thread only",
+        f"{NATIVE}/next.cpp",
+        "thread < threads; thread++) best.merge",
+        "thread < 1; thread++) best.merge",
         DECODING,
     ),
     Mutant(
