@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 def test_it_compiles_and_is_right(
     name: str, made_for: InstructionSet, library: SourceFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the processor has the instructions, results agree with PyTorch's."""
+    """Results agree with PyTorch's, if the processor has the instructions."""
     compiler = shutil.which(name)
     if compiler is None:
         pytest.skip(f"{name} is not installed")
