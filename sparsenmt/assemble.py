@@ -580,8 +580,8 @@ def named_dtype(model: Transformer, name: torch.dtype | str | None) -> torch.dty
     dtype = DTYPES[name]
     if not model.packs(dtype):
         raise UserError(
-            "int8 matrix products need a processor with AVX-512 VNNI, and a C++ compiler",
+            "int8 matrix products need compiled kernels, and a processor with AVX2 or ARM's dot products",
             where="decoding.dtype",
-            hint="Give --dtype fp32, bf16 or auto.",
+            hint="Give --dtype fp32, bf16 or auto; `sparsenmt doctor` shows the kernels in use.",
         )
     return dtype

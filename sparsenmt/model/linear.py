@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from sparsenmt.model.dropout import dropout
 from sparsenmt.native.kernels import MOST_IN_ORDER, kernels
 from sparsenmt.native.onednn import linear
-from sparsenmt.native.packing import PackedMatrix, RowTable, has_whole_rows, pack, row_table
+from sparsenmt.native.packing import PackedMatrix, RowTable, has_whole_rows
 from sparsenmt.native.token_lists import TokenLists
 
 Activation = Literal["none", "relu", "gelu", "gelu_tanh", "silu"]
@@ -129,7 +129,7 @@ def packed_product(
     weight, bias = weight.detach(), None if bias is None else bias.detach()
     dtype = dtype or weight.dtype
     if dtype != weight.dtype or (compiled and dtype in compiled_dtypes(weight)):
-        return CompiledProduct(pack(weight, bias, dtype), activation)
+        return CompiledProduct(weight, bias, dtype, activation)
     packed = _onednn_product(weight, bias, activation)
     return packed if packed is not None else _plain_product(weight, bias, activation)
 
@@ -174,15 +174,22 @@ class CompiledProduct:
     """A product by the compiled kernels.
 
     Args:
-        packed: the matrix, in the layout of the kernels, with its bias.
+        weight: (out, in).
+        bias: (out).
+        dtype: the dtype that the weight is rounded to.
         activation: of the result.
+
+    Attributes:
+        packed: the matrix, in the layout of the kernels, with its bias.
     """
 
-    def __init__(self, packed: PackedMatrix, activation: Activation) -> None:
+    packed: PackedMatrix
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation: Activation) -> None:
         found = kernels()
         if found is None:
             raise ValueError("there are no compiled kernels here")  # see `rounds`
-        self.packed, self.activation = packed, activation
+        self.packed, self.activation = found.layout.pack(weight, bias, dtype), activation
         self._kernels = found
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -225,8 +232,8 @@ class ListedProduct:
     def of(weight: Tensor, bias: Tensor | None, rounded: torch.dtype | None) -> ListedProduct:
         """Make the product with a table (V, D) in its own dtype, or rounded."""
         dtype = rounded or weight.dtype
-        suitable = dtype in compiled_dtypes(weight) and has_whole_rows(weight, dtype)
-        return ListedProduct(row_table(weight, bias, dtype) if suitable else None)
+        found = kernels() if dtype in compiled_dtypes(weight) and has_whole_rows(weight, dtype) else None
+        return ListedProduct(None if found is None else found.layout.row_table(weight, bias, dtype))
 
     def continuations(
         self, x: Tensor, lists: TokenLists, scores: Tensor, never: Sequence[int], width: int

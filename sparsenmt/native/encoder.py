@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.native.address import address, check
-from sparsenmt.native.packing import PackedMatrix, PackedMatrixStruct, fields, pack
+from sparsenmt.native.packing import Layout, PackedMatrix, PackedMatrixStruct, fields, pack
 from sparsenmt.native.steps import HEAD_SIZES, NormStruct, NormWeights, distance, numbers, plain_product
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
@@ -29,11 +29,11 @@ class EncoderFunctions:
     """The library's functions for an encoder.
 
     Args:
-        products: dtypes of packed matrices that it has products of.
+        layout: of the packed matrices that it multiplies.
     """
 
-    def __init__(self, library: ctypes.CDLL, products: frozenset[torch.dtype]) -> None:
-        self.products = products
+    def __init__(self, library: ctypes.CDLL, layout: Layout) -> None:
+        self.layout = layout
         self.run = library.sparsenmt_encode
         self.run.argtypes = [_POINTER, _SIZE, _POINTER, ctypes.c_int]
         self.run.restype = None
@@ -102,8 +102,7 @@ class EncoderStack:
     ) -> None:
         self._functions, self._given = functions, tuple(layers)  # keeps alive what the pointers point to
         self._size, self._wide = layers[0].matrices[-1].outer, layers[0].matrices[-1].inner
-        dtypes = {each.dtype for layer in layers for each in layer.matrices}
-        check(dtypes <= functions.products, "a processor with products of these dtypes")
+        functions.layout.check(*(each for layer in layers for each in layer.matrices))
         whole = self._size % heads == 0 and self._size // heads in HEAD_SIZES
         check(whole, "heads of a size that attention is compiled for")
         self._layers = (_EncoderLayer * len(layers))(*(layer.structure(self._size, self._wide) for layer in layers))

@@ -22,7 +22,7 @@ from sparsenmt.native import encoder, greedy, steps, trials
 from sparsenmt.native.address import address, check
 from sparsenmt.native.build import Library, wanted
 from sparsenmt.native.choice import Choice, Trial
-from sparsenmt.native.packing import KINDS, PackedMatrix, RowTable, fields, pack, row_table
+from sparsenmt.native.packing import KINDS, Layout, PackedMatrix, RowTable, fields, pack
 from sparsenmt.native.sources import DECODING
 from sparsenmt.native.token_lists import MOST_FORBIDDEN, TokenLists
 from sparsenmt.native.trials import FEW_QUERIES
@@ -91,6 +91,7 @@ class Kernels:
 
     Attributes:
         products: dtypes of packed matrices that this processor has products of.
+        layout: of the packed matrices that it multiplies.
         cores: threads of every call; None: as many as its work is worth.
     """
 
@@ -104,8 +105,10 @@ class Kernels:
         has = library.sparsenmt_has_products
         has.argtypes, has.restype = [_SIZE], _NUMBER
         self.products = frozenset(dtype for dtype, kind in KINDS.items() if has(kind))
-        self.step = steps.StepFunctions(library, self.products)
-        self.encoder = encoder.EncoderFunctions(library, self.products)
+        library.sparsenmt_int8_most_of_pair.argtypes, library.sparsenmt_int8_most_of_pair.restype = [], _NUMBER
+        self.layout = Layout(self.products, int(library.sparsenmt_int8_most_of_pair()))
+        self.step = steps.StepFunctions(library, self.layout)
+        self.encoder = encoder.EncoderFunctions(library, self.layout)
         self.choice = Choice(path.stem)
         self._known: dict[tuple[str, trials.Sizes], tuple[str, Callable[[], Trial]]] = {}
 
@@ -252,7 +255,7 @@ class Kernels:
         """
         buffers, (rows, inner) = _ContinuationBuffers(scores, table.outer, never, width), x.shape
         check(rows == scores.numel() and len(lists) == scores.shape[0], "as many scores as rows, and a list each")
-        check(table.rows.dtype in self.products, "a processor with products of this dtype")
+        self.layout.check(table)
         check(inner == table.inner and lists.size == table.outer, "states and lists of the table's size")
         sentences = len(lists)
         own = lists.structure()
@@ -280,7 +283,7 @@ class Kernels:
         return out
 
     def _matrix(self, weight: PackedMatrix) -> int:
-        check(weight.dtype in self.products, "a processor with products of this dtype")
+        self.layout.check(weight)
         return ctypes.addressof(weight.matrix)
 
 
@@ -372,7 +375,7 @@ def _product_error(found: Kernels, dtype: torch.dtype) -> float:
     x, weight, bias = _numbers(17, 70), _numbers(41, 70, speed=1.3), _numbers(41)
     added = _numbers(17, 41, speed=0.2)
     exact = F.linear(x, weight, bias)
-    packed, worst = pack(weight, bias, dtype), 0.0
+    packed, worst = found.layout.pack(weight, bias, dtype), 0.0
     for rows in (*range(1, 15), 17):
         result, more = found.product(x[:rows], packed), found.product(x[:rows], packed, relu=True, added=added[:rows])
         worst = max(worst, steps.distance(result, exact[:rows]))
@@ -400,12 +403,11 @@ def _listed_error(found: Kernels, dtype: torch.dtype) -> float:
     x, scores = _numbers(24, 64), -_numbers(8, 3)
     allowed = torch.arange(299) < torch.tensor([4, 5, 15, 16, 17, 100, 298, 299])[:, None]
     allowed[5:] &= (torch.arange(299) < 4) | (torch.arange(299) % torch.tensor([2, 3, 1])[:, None] == 0)
-    logits = found.product(x, pack(weight, bias, dtype)).view(8, 3, 299)
+    logits = found.product(x, found.layout.pack(weight, bias, dtype)).view(8, 3, 299)
     logits = logits.masked_fill(~allowed[:, None], -math.inf).view(24, 299)
     expected = found.candidates(logits, scores, (0, 2), 6)
-    totals, parents, tokens = found.next_listed(
-        x, row_table(weight, bias, dtype), TokenLists.of(allowed), scores, (0, 2), 6
-    )
+    table = found.layout.row_table(weight, bias, dtype)
+    totals, parents, tokens = found.next_listed(x, table, TokenLists.of(allowed), scores, (0, 2), 6)
     real = expected[0] > -math.inf
     same = ((parents == expected[1]) & (tokens == expected[2]) | ~real).all()
     near = steps.distance(totals[real], expected[0][real]) / _TOLERANCE

@@ -59,8 +59,8 @@ typename Sums<kind>::Vector products(const Table& table, const State& state, con
     for (int64_t at = 0; at < bytes; at += kBytes) {
       const Floats x = load(reinterpret_cast<const float*>(state.numbers + at));
 #pragma GCC unroll 4
-      for (int64_t i = 0; i < kTogether; i++) 
-        sum[i] = step<kind>(sum[i], x, load(reinterpret_cast<const float*>(rows[t + i] + at)));
+      for (int64_t i = 0; i < kTogether; i++)
+        add_products<kind>(sum[i], x, reinterpret_cast<const float*>(rows[t + i] + at));
     }
 #pragma GCC unroll 4
     for (int64_t i = 0; i < kTogether; i++) found[t + i] = (Vector)sum[i];

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.native.address import address
+from sparsenmt.native.address import address, check
 
 _COLUMNS = 32  # of a panel of weights
 _LEVELS = 127
@@ -49,6 +49,7 @@ class PackedMatrix:
     dtype: torch.dtype
     scales: Tensor | None = None  # (N), of int8
     sums: Tensor | None = None  # (N), of int8, over the inner dimension
+    most_of_pair: int = 0  # of int8, see `Layout`
 
     @functools.cached_property
     def matrix(self) -> PackedMatrixStruct:
@@ -96,6 +97,12 @@ class RowTable:
     bias: Tensor | None  # (N)
     scales: Tensor | None = None  # (N), of int8
     sums: Tensor | None = None  # (N), of int8, over the inner dimension
+    most_of_pair: int = 0  # of int8, see `Layout`
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of its numbers."""
+        return self.rows.dtype
 
     @property
     def outer(self) -> int:
@@ -121,7 +128,35 @@ class RowTable:
         return {name: value for name, value in vars(self).items() if name != "structure"}
 
 
-def row_table(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> RowTable:
+@dataclass(frozen=True)
+class Layout:
+    """The packed matrices that a library multiplies.
+
+    Args:
+        dtypes: those that the processor has products of.
+        most_of_pair: the largest sum of two neighbouring int8 weights of the same sign; 0: any. Where the processor
+            adds pairs of products in 16 bits, larger sums would saturate.
+    """
+
+    dtypes: frozenset[torch.dtype]
+    most_of_pair: int
+
+    def pack(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> PackedMatrix:
+        """Pack a matrix (N, D) with its bias (N), see `pack`."""
+        return pack(weight, bias, dtype, self.most_of_pair)
+
+    def row_table(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> RowTable:
+        """Make the table of a matrix (N, D) with its bias (N), see `row_table`."""
+        return row_table(weight, bias, dtype, self.most_of_pair)
+
+    def check(self, *packed: PackedMatrix | RowTable) -> None:
+        """Raise ValueError if the library has no products of such a matrix."""
+        check({each.dtype for each in packed} <= self.dtypes, "a processor with products of these dtypes")
+        pairs = {each.most_of_pair for each in packed if each.dtype == torch.int8}
+        check(pairs <= {self.most_of_pair}, f"int8 weights packed for sums of two up to {self.most_of_pair}")
+
+
+def row_table(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, most_of_pair: int = 0) -> RowTable:
     """Make the table of a matrix (N, D) with its bias (N), rounded as `pack` rounds; in fp32 it is the matrix itself.
 
     Raises:
@@ -132,8 +167,8 @@ def row_table(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> RowTab
     bias, weight = _plain(bias), weight.detach()
     if dtype != torch.int8:
         return RowTable(weight.to(dtype).contiguous(), bias)
-    levels, scales, sums = _levels(weight)
-    return RowTable(levels, bias, scales, sums)
+    levels, scales, sums = _levels(weight, most_of_pair)
+    return RowTable(levels, bias, scales, sums, most_of_pair)
 
 
 def has_whole_rows(weight: Tensor, dtype: torch.dtype) -> bool:
@@ -141,31 +176,43 @@ def has_whole_rows(weight: Tensor, dtype: torch.dtype) -> bool:
     return weight.shape[1] * dtype.itemsize % _VECTOR_BYTES == 0
 
 
-def pack(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> PackedMatrix:
-    """Pack a matrix (N, D) with its bias (N): in fp32, bf16, or int8 with a scale for each of the N rows."""
+def pack(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, most_of_pair: int = 0) -> PackedMatrix:
+    """Pack a matrix (N, D) with its bias (N): in fp32, bf16, or int8 with a scale for each of the N rows.
+
+    Args:
+        most_of_pair: of a library's `Layout`.
+    """
     outer, inner = weight.shape
     bias, weight = _plain(bias), weight.detach().float()
     if dtype != torch.int8:
         return PackedMatrix(_panels(weight.to(dtype), 4 // dtype.itemsize), bias, inner, outer, dtype)
-    levels, scales, sums = _levels(weight)
-    return PackedMatrix(_panels(levels, 4), bias, inner, outer, dtype, scales, sums)
+    levels, scales, sums = _levels(weight, most_of_pair)
+    return PackedMatrix(_panels(levels, 4), bias, inner, outer, dtype, scales, sums, most_of_pair)
 
 
 def _plain(bias: Tensor | None) -> Tensor | None:
     return None if bias is None else bias.detach().float().contiguous()
 
 
-def _levels(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _levels(weight: Tensor, most_of_pair: int) -> tuple[Tensor, Tensor, Tensor]:
     """(N, D) -> int8 levels (N, D), the scales (N) and the sums (N) of its rows."""
     scales, sums = weight.new_empty(weight.shape[0]), torch.empty(weight.shape[0], dtype=torch.int32)
     levels = torch.empty(weight.shape, dtype=torch.int8)
     for first in range(0, weight.shape[0], _ROWS_AT_ONCE):
         part = slice(first, first + _ROWS_AT_ONCE)
         torch.div(weight[part].abs().amax(1), _LEVELS, out=scales[part])
+        if most_of_pair:
+            torch.maximum(scales[part], _largest_pair(weight[part]) / (most_of_pair - 1), out=scales[part])
         rounded = (weight[part] / scales[part].clamp_min(torch.finfo(torch.float32).tiny)[:, None]).round_()
         levels[part] = rounded
         sums[part] = levels[part].sum(1)
     return levels, scales, sums
+
+
+def _largest_pair(weight: Tensor) -> Tensor:
+    """(N, D) -> (N): the largest sum of two neighbours 2i, 2i + 1, regardless of its sign."""
+    filled = F.pad(weight, (0, weight.shape[1] % 2))
+    return (filled[:, ::2] + filled[:, 1::2]).abs().amax(1)
 
 
 def _panels(weight: Tensor, group: int) -> Tensor:

@@ -9,18 +9,19 @@
 
 #include "vectors.h"
 
-// Each kind by what it needs: Cascade Lake and Ice Lake have no bf16, older processors with AVX-512 neither. With AVX2
-// alone int8 would need more instructions than fp32: its products of bytes saturate.
+// Each kind by what it needs: Cascade Lake and Ice Lake have no bf16, older processors with AVX-512 neither. int8 is
+// everywhere but on ARM processors without products of bytes.
 #if defined(__AVX512F__) || (defined(__AVX2__) && defined(__FMA__)) || defined(__aarch64__)
 #define SPARSENMT_PRODUCTS 1
 #endif
-#ifdef __AVX512F__
-#ifdef __AVX512BF16__
+#if defined(__AVX512F__) && defined(__AVX512BF16__)
 #define SPARSENMT_BF16 1
 #endif
-#ifdef __AVX512VNNI__
+#if defined(__AVX512VNNI__) || (defined(__AVXVNNI__) && !defined(__AVX512F__)) || defined(__ARM_FEATURE_DOTPROD)
 #define SPARSENMT_INT8 1
-#endif
+#elif defined(__AVX512BW__) || (defined(__AVX2__) && !defined(__AVX512F__) && defined(__FMA__))
+#define SPARSENMT_INT8 1
+#define SPARSENMT_INT8_PAIRS 1  // sums of two products in 16 bits, which saturate
 #endif
 
 namespace sparsenmt {
@@ -33,6 +34,17 @@ constexpr int64_t kColumns = 32;  // of a panel
 enum Kind { kFp32, kBf16, kInt8 };  // numbered as in packing.py
 
 using Word = int32_t __attribute__((may_alias));  // four bytes of any kind
+
+// In int8 a row of x has the levels 0 to kLevels. Where sums of two products must fit 16 bits, two neighbouring weights of
+// the same sign must not be above kMostOfPair together (0: any may), so that kLevels * kMostOfPair < 2^15. Fewer levels cost
+// precision of x, a smaller sum that of the weights: of normally distributed ones, the largest sum of two is about
+// 1.4 times the largest weight, 127.
+#ifdef SPARSENMT_INT8_PAIRS
+constexpr int kLevels = 192, kMostOfPair = 170;
+static_assert(kLevels * kMostOfPair < 1 << 15, "sums of two products fit 16 bits");
+#else
+constexpr int kLevels = 255, kMostOfPair = 0;
+#endif
 
 struct ProductArguments {
   const Word *rows, *panels;

@@ -17,6 +17,15 @@ extern "C" int sparsenmt_has_products(int64_t kind) {
   return 0;
 }
 
+// The largest sum of two neighbouring int8 weights of the same sign; 0: any.
+extern "C" int sparsenmt_int8_most_of_pair() {
+#ifdef SPARSENMT_PRODUCTS
+  return sparsenmt::kMostOfPair;
+#else
+  return 0;
+#endif
+}
+
 // x (rows, inner) contiguous -> out (rows, outer) = relu(x W' + bias) + added. scratch: rows (4 groups + 8) bytes, aligned
 // to 4; may be null for fp32.
 extern "C" void sparsenmt_product(const void* packed, const float* x, int64_t rows, const float* added, int relu,

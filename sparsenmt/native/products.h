@@ -3,7 +3,7 @@
 // Weights are stored in panels of 32 columns. Along the inner dimension a panel holds groups of 4 bytes (one float, two
 // bf16 or four int8), for all of its columns. A tile (`kTileRows` rows by a panel, or by a part of one) stays in registers
 // over the whole inner dimension. Rows of x are rounded once for each product; in int8 each row has a scale and an offset of its own:
-// x = scale (u - zero), 0 <= u <= 255, and the sums of the weights' columns correct for the offset.
+// x = scale (u - zero), 0 <= u <= kLevels, and the sums of the weights' columns correct for the offset.
 
 #pragma once
 
@@ -18,21 +18,37 @@ constexpr int64_t kBlock = 252 / kTileRows * kTileRows;  // rows that go through
 
 #ifdef SPARSENMT_PRODUCTS
 
+// Add the products of a row's four bytes, in every lane, with a vector of weights. Inline assembly: with intrinsics
+// compilers of 2022 copy the sums.
 template <Kind kind>
-inline Floats step(Floats sum, Floats row, Floats weights) {
+inline void add_products(Floats& sum, Floats row, const float* weights) {
 #ifdef __x86_64__
-  // Inline assembly: with intrinsics compilers of 2022 copy the sums.
-  if constexpr (kind == kFp32) asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(row), "v"(weights));
+  if constexpr (kind == kFp32) asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(row), "v"(load(weights)));
 #else
-  if constexpr (kind == kFp32) sum += row * weights;
+  if constexpr (kind == kFp32) sum += row * load(weights);
 #endif
 #ifdef SPARSENMT_BF16
-  if constexpr (kind == kBf16) asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(row), "v"(weights));
+  if constexpr (kind == kBf16) asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(row), "v"(load(weights)));
 #endif
 #ifdef SPARSENMT_INT8
-  if constexpr (kind == kInt8) asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(row), "v"(weights));
+  if constexpr (kind == kInt8) {
+#if defined(__AVX512VNNI__)
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(row), "v"(load(weights)));
+#elif defined(__AVXVNNI__)
+    asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(row), "x"(load(weights)));
+#elif defined(SPARSENMT_INT8_PAIRS)
+    // Weights are read where they stand: with 16 registers there is none left for them.
+    typedef Ints __attribute__((may_alias, aligned(4))) Weights;
+    const Ints ones = Ints{} + 0x00010001;  // of 16 bits
+    Ints pairs;
+    asm("vpmaddubsw %3, %2, %1\n\tvpmaddwd %4, %1, %1\n\tvpaddd %1, %0, %0"
+        : "+v"(sum), "=&v"(pairs)
+        : "v"(row), "m"(*reinterpret_cast<const Weights*>(weights)), "v"(ones));
+#else
+    sum = (Floats)vdotq_s32((int32x4_t)sum, (int8x16_t)row, (int8x16_t)load(weights));
 #endif
-  return sum;
+  }
+#endif
 }
 
 // Four bytes in every lane.
@@ -55,14 +71,11 @@ __attribute__((noinline)) void tile(const ProductArguments& arguments, int64_t r
                          column / kColumns * kColumns * arguments.groups + column % kColumns;
   for (int64_t g = 0; g < arguments.groups; g++, weights += kColumns) {
     if (g % Fetch::kTurn == 0) fetch.turn(g);
-    Floats own[kTileVectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < kTileVectors; v++) own[v] = load(weights + v * kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++) {
       const Floats x = repeat(rows + r * arguments.groups + g);
 #pragma GCC unroll 4
-      for (int v = 0; v < kTileVectors; v++) sums[r][v] = step<kind>(sums[r][v], x, own[v]);
+      for (int v = 0; v < kTileVectors; v++) add_products<kind>(sums[r][v], x, weights + v * kLanes);
     }
   }
 #pragma GCC unroll 4
@@ -108,39 +121,83 @@ void round_bf16(const float* x, int64_t size, int64_t padded, uint16_t* out) {
 #endif
 
 #ifdef SPARSENMT_INT8
+#ifdef __ARM_FEATURE_DOTPROD
+constexpr int kStoredLess = 128;  // its products are of signed bytes
+#else
+constexpr int kStoredLess = 0;
+#endif
+
+// The smaller and the larger numbers of two vectors, in one instruction; any of them may be NaN.
+inline Floats either_low(Floats a, Floats b) {
+#if defined(__AVX512F__)
+  return (Floats)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+  return (Floats)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+  return a < b ? a : b;
+#endif
+}
+
+inline Floats either_high(Floats a, Floats b) {
+#if defined(__AVX512F__)
+  return (Floats)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+  return (Floats)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+  return a > b ? a : b;
+#endif
+}
+
+// The levels of numbers, which are divided by the scale, to the first `count` bytes from `out` on.
+inline void store_levels(uint8_t* out, int64_t count, Floats numbers, Ints zero) {
+#if defined(__AVX512F__)
+  __m512i level = _mm512_max_epi32(_mm512_add_epi32(_mm512_cvtps_epi32((__m512)numbers), (__m512i)zero), _mm512_setzero_si512());
+  if constexpr (kLevels < 255) level = _mm512_min_epi32(level, _mm512_set1_epi32(kLevels));
+  _mm_mask_storeu_epi8(out, static_cast<__mmask16>((1 << std::min(count, kLanes)) - 1), _mm512_cvtusepi32_epi8(level));
+#else
+  typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
+#if defined(__AVX2__)
+  Ints level = (Ints)_mm256_cvtps_epi32((__m256)numbers) + zero;
+#else
+  Ints level = (Ints)vcvtnq_s32_f32((float32x4_t)numbers) + zero;
+#endif
+  level = level > 0 ? level : Ints{};
+  level = level < kLevels ? level : Ints{} + kLevels;
+  const Bytes found = __builtin_convertvector(level - kStoredLess, Bytes);
+  if (count >= kLanes)
+    std::memcpy(out, &found, sizeof found);
+  else
+    std::memcpy(out, &found, count);
+#endif
+}
+
 // A NaN anywhere in a row makes its scale NaN, and so all its results.
 void round_int8(const float* x, int64_t size, int64_t padded, uint8_t* out, float* scale, float* zero) {
   constexpr int kTogether = 4;  // vectors, so that none waits for the one before
-  __m512 low[kTogether] = {}, high[kTogether] = {}, sum[kTogether] = {};
-  const auto read = [&](int j, __m512 value) {
-    low[j] = _mm512_min_ps(low[j], value);
-    high[j] = _mm512_max_ps(high[j], value);
-    sum[j] = _mm512_add_ps(sum[j], _mm512_sub_ps(value, value));
+  Floats low[kTogether] = {}, high[kTogether] = {}, sum[kTogether] = {};
+  const auto read = [&](int j, Floats value) {
+    low[j] = either_low(low[j], value);
+    high[j] = either_high(high[j], value);
+    sum[j] += value - value;
   };
-  const auto mask = [=](int64_t i) { return static_cast<__mmask16>((1 << (size - i)) - 1); };
   int64_t i = 0;
   for (; i + kTogether * kLanes <= size; i += kTogether * kLanes)
 #pragma GCC unroll 4
-    for (int j = 0; j < kTogether; j++) read(j, _mm512_loadu_ps(x + i + j * kLanes));
-  for (; i + kLanes <= size; i += kLanes) read(0, _mm512_loadu_ps(x + i));
-  if (i < size) read(0, _mm512_maskz_loadu_ps(mask(i), x + i));
+    for (int j = 0; j < kTogether; j++) read(j, load(x + i + j * kLanes));
+  for (; i < size; i += kLanes) read(0, load_part(x + i, size - i, 0.0f));
   for (int j = 1; j < kTogether; j++) {
-    low[0] = _mm512_min_ps(low[0], low[j]);
-    high[0] = _mm512_max_ps(high[0], high[j]);
-    sum[0] = _mm512_add_ps(sum[0], sum[j]);
+    low[0] = either_low(low[0], low[j]);
+    high[0] = either_high(high[0], high[j]);
+    sum[0] += sum[j];
   }
-  const float least = _mm512_reduce_min_ps(low[0]), step = (_mm512_reduce_max_ps(high[0]) - least) / 255.0f;
+  const float least = -largest(-low[0]), step = (largest(high[0]) - least) / kLevels;
   const float inverse = step > 0.0f && std::isfinite(step) ? 1.0f / step : 0.0f;
-  *scale = step + _mm512_reduce_add_ps(sum[0]);
-  *zero = inverse > 0.0f ? std::nearbyint(-least * inverse) : 0.0f;  // `least` may be infinite
-  const __m512i offset = _mm512_set1_epi32(static_cast<int32_t>(*zero));
-  const auto levels = [=](__m512 numbers) {
-    const __m512i level = _mm512_cvtps_epi32(_mm512_mul_ps(numbers, _mm512_set1_ps(inverse)));
-    return _mm512_cvtusepi32_epi8(_mm512_max_epi32(_mm512_add_epi32(level, offset), _mm512_setzero_si512()));
-  };
-  for (i = 0; i + kLanes <= size; i += kLanes)
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), levels(_mm512_loadu_ps(x + i)));
-  if (i < size) _mm_mask_storeu_epi8(out + i, mask(i), levels(_mm512_maskz_loadu_ps(mask(i), x + i)));
+  const float offset = inverse > 0.0f ? std::nearbyint(-least * inverse) : 0.0f;  // `least` may be infinite
+  *scale = step + total(sum[0]);
+  *zero = offset - kStoredLess;
+  const Ints added = Ints{} + static_cast<int32_t>(offset);
+  for (i = 0; i + kLanes <= size; i += kLanes) store_levels(out + i, kLanes, load(x + i) * inverse, added);
+  if (i < size) store_levels(out + i, size - i, load_part(x + i, size - i, 0.0f) * inverse, added);
   std::fill(out + size, out + padded, 0);
 }
 

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.native.address import address, check
-from sparsenmt.native.packing import PackedMatrix, PackedMatrixStruct, fields, pack
+from sparsenmt.native.packing import Layout, PackedMatrix, PackedMatrixStruct, fields, pack
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
 HEAD_SIZES = frozenset({16, 32, 48, 64, 96, 128})  # heads that attention is compiled for
@@ -30,11 +30,11 @@ class StepFunctions:
     """The library's functions for a decoding step.
 
     Args:
-        products: dtypes of packed matrices that it has products of.
+        layout: of the packed matrices that it multiplies.
     """
 
-    def __init__(self, library: ctypes.CDLL, products: frozenset[torch.dtype]) -> None:
-        self.products = products
+    def __init__(self, library: ctypes.CDLL, layout: Layout) -> None:
+        self.layout = layout
         self.run = library.sparsenmt_step
         self.run.argtypes = [_POINTER, _POINTER, _SIZE, *[_POINTER] * 7, ctypes.c_int]
         self.run.restype = None
@@ -199,8 +199,7 @@ class LayerStack:
         self.step = step
         self._given, self._norm = tuple(layers), last  # keeps alive what the pointers point to
         self._size, self.feed_forward = layers[0].matrices[-1].outer, layers[0].matrices[-1].inner
-        dtypes = {each.dtype for layer in layers for each in layer.matrices}
-        check(dtypes <= step.products, "a processor with products of these dtypes")
+        step.layout.check(*(each for layer in layers for each in layer.matrices))
         check(
             self._size % heads == 0 and self._size // heads in HEAD_SIZES,
             "heads of a size that attention is compiled for",

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from sparsenmt.native import encoder, steps
 from sparsenmt.native.choice import Trial, usual_length
-from sparsenmt.native.packing import pack, row_table
 from sparsenmt.native.steps import numbers
 from sparsenmt.native.token_lists import TokenLists
 
@@ -160,7 +159,7 @@ def _candidates(found: Kernels, size: int) -> Trial:
 def _product(found: Kernels, dtype: torch.dtype, outer: int, inner: int) -> Trial:
     """A batch's product with a matrix, which PyTorch multiplies in fp32."""
     x, weight = numbers(_ROWS, inner), numbers(outer, inner, speed=1.3)
-    packed = pack(weight, None, dtype)
+    packed = found.layout.pack(weight, None, dtype)
     return lambda: found.product(x, packed), lambda: F.linear(x, weight)
 
 
@@ -180,7 +179,7 @@ def _packed_product(found: Kernels, dtype: torch.dtype, outer: int, inner: int) 
 def _next(found: Kernels, dtype: torch.dtype, size: int, inner: int, sentences: int) -> Trial:
     """The best continuations from states: in a rounded dtype, the product is compiled on both sides."""
     x, weight = numbers(sentences * _HYPOTHESES, inner), numbers(size, inner, speed=1.3)
-    packed, scores = pack(weight, None, dtype), -numbers(sentences, _HYPOTHESES).abs()
+    packed, scores = found.layout.pack(weight, None, dtype), -numbers(sentences, _HYPOTHESES).abs()
 
     def product() -> Tensor:
         return F.linear(x, weight) if dtype == torch.float32 else found.product(x, packed)
@@ -191,7 +190,7 @@ def _next(found: Kernels, dtype: torch.dtype, size: int, inner: int, sentences: 
 def _next_listed(found: Kernels, dtype: torch.dtype, inner: int, sentences: int) -> Trial:
     """The best continuations in lists of an eleventh of a vocabulary; without the kernel, a mask hides the others."""
     x, weight = numbers(sentences * _HYPOTHESES, inner), numbers(_VOCABULARIES[0][1], inner, speed=1.3)
-    table, packed = row_table(weight, None, dtype), pack(weight, None, dtype)
+    table, packed = found.layout.row_table(weight, None, dtype), found.layout.pack(weight, None, dtype)
     scores, tokens = -numbers(sentences, _HYPOTHESES).abs(), torch.arange(len(weight))
     allowed = (tokens + torch.arange(sentences)[:, None]) % 11 == 0
     allowed[:, :4] = True  # the special tokens
@@ -210,7 +209,7 @@ def _step(
     """A layer of a decoder: in a rounded dtype, products are compiled on both sides."""
     shapes = steps.matrix_shapes(size, wide, recurrent)
     weights = {name: numbers(*shape, speed=1.3) / size for name, shape in shapes.items()}
-    packed = {name: pack(weight, None, dtype) for name, weight in weights.items()}
+    packed = {name: found.layout.pack(weight, None, dtype) for name, weight in weights.items()}
     norm = steps.NormWeights(torch.ones(size), torch.zeros(size))
     layer = steps.PackedLayer(tuple(packed.values()), (norm, norm, norm), recurrent=recurrent)
     stack = steps.LayerStack(found.step, [layer], heads=heads, last=norm, pre_norm=True, epsilon=1e-5)
@@ -236,7 +235,7 @@ def _step(
 def _encoder(found: Kernels, dtype: torch.dtype, size: int, wide: int, heads: int, sentences: int) -> Trial:
     """A layer of an encoder: in a rounded dtype, products are compiled on both sides."""
     weights = {name: numbers(*shape, speed=1.3) / size for name, shape in encoder.matrix_shapes(size, wide).items()}
-    packed = {name: pack(weight, None, dtype) for name, weight in weights.items()}
+    packed = {name: found.layout.pack(weight, None, dtype) for name, weight in weights.items()}
     norm = steps.NormWeights(torch.ones(size), torch.zeros(size))
     layer = encoder.PackedEncoderLayer(tuple(packed.values()), (norm, norm))
     stack = encoder.EncoderStack(found.encoder, [layer], heads=heads, pre_norm=True, epsilon=1e-5)

@@ -154,7 +154,7 @@ def test_continuations_of_lists(dtype: torch.dtype) -> None:
     lists = TokenLists.of(allowed).select(torch.tensor([4, 0, 1, 3, 2])).merge([])
     ours = product.continuations(rows, lists, scores, (0, 2), 6)
     mask = torch.zeros(allowed.shape).masked_fill_(~allowed, -math.inf)[[4, 0, 1, 3, 2]]
-    theirs = found.next(rows, pack(weight, bias, dtype), scores, (0, 2), 6, mask)
+    theirs = found.next(rows, found.layout.pack(weight, bias, dtype), scores, (0, 2), 6, mask)
     assert ours is not None
     torch.testing.assert_close(ours[0], theirs[0], atol=1e-5, rtol=1e-5)
     assert torch.equal(ours[1], theirs[1]) and torch.equal(ours[2], theirs[2])

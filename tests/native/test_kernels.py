@@ -141,7 +141,7 @@ def test_candidates_without_all_logits(
     products_or_skip(multiplying, dtype)
     monkeypatch.setattr(module, "threads", lambda work: threads)
     x, weight = torch.randn(sentences * opened, inner), torch.randn(size, inner)
-    packed, scores = pack(weight, None, dtype), -torch.rand(sentences, opened) * 5
+    packed, scores = multiplying.layout.pack(weight, None, dtype), -torch.rand(sentences, opened) * 5
     if opened > 1:
         scores[-1, 1:] = -math.inf
     expected = multiplying.candidates(multiplying.product(x, packed), scores, (0, 299), 7)
@@ -172,21 +172,25 @@ def test_what_is_no_number_stays_none(found: Kernels) -> None:
     logits[1, 37] = math.nan
     assert found.log_sums(logits).isnan().flatten().tolist() == [False, True, False]
     for dtype in found.products - {torch.float32}:
-        result = found.product(logits, pack(torch.randn(40, 100), None, dtype), relu=True)
+        result = found.product(logits, found.layout.pack(torch.randn(40, 100), None, dtype), relu=True)
         assert result.isnan().any(1).tolist() == [False, True, False]
 
 
-def rounded(x: Tensor, dtype: torch.dtype, *, rows: bool) -> Tensor:
+def rounded(x: Tensor, dtype: torch.dtype, most_of_pair: int, *, rows: bool) -> Tensor:
     """As the kernel rounds weights, or (``rows``) inputs, in float64."""
     if dtype == torch.bfloat16:
         return x.to(dtype).double()
     if not rows:
         step = x.abs().amax(1, keepdim=True) / 127
+        if most_of_pair:
+            pairs = F.pad(x, (0, x.shape[1] % 2)).unflatten(1, (-1, 2)).sum(2).abs()
+            step = torch.maximum(step, pairs.amax(1, keepdim=True) / (most_of_pair - 1))
         return (x / step).round().double() * step.double()
+    levels = (2**15 - 1) // most_of_pair if most_of_pair else 255
     low, high = x.amin(1, keepdim=True).clamp_max(0), x.amax(1, keepdim=True).clamp_min(0)
-    step = (high - low) / 255
+    step = (high - low) / levels
     zero = (-low / step).round()
-    return (((x / step).round() + zero).clamp(0, 255) - zero).double() * step.double()
+    return (((x / step).round() + zero).clamp(0, levels) - zero).double() * step.double()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8])
@@ -209,8 +213,9 @@ def test_products(multiplying: Kernels, dtype: torch.dtype, rows: int, inner: in
     products_or_skip(multiplying, dtype)
     x, weight, bias = torch.randn(rows, inner) * scale, torch.randn(outer, inner), torch.randn(outer)
     added = torch.randn(rows, outer)
-    packed = pack(weight, bias, dtype)
-    expected = rounded(x, dtype, rows=True) @ rounded(weight, dtype, rows=False).T + bias.double()
+    packed = multiplying.layout.pack(weight, bias, dtype)
+    pair = multiplying.layout.most_of_pair
+    expected = rounded(x, dtype, pair, rows=True) @ rounded(weight, dtype, pair, rows=False).T + bias.double()
     # A step apart where an input lies between two of them: the kernel multiplies by the inverse of the step.
     error = 2e-5 if dtype == torch.bfloat16 else 1e-2 * scale
     torch.testing.assert_close(multiplying.product(x, packed).double(), expected, atol=error, rtol=1e-4)
@@ -220,6 +225,25 @@ def test_products(multiplying: Kernels, dtype: torch.dtype, rows: int, inner: in
     assert float((multiplying.product(x, packed) - close).abs().max()) <= 0.05 * float((close - bias).abs().max())
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sums_of_int8_do_not_saturate(multiplying: Kernels, sign: int) -> None:
+    """Inputs at the highest level, next to weights that are all the largest, or all but one small."""
+    products_or_skip(multiplying, torch.int8)
+    x = torch.ones(7, 128)
+    x[:, -1] = -1e-3
+    weight = torch.full((40, 128), float(sign))
+    weight[1, 2:], weight[2, 1:], weight[3, ::2] = sign / 100, sign / 100, -sign
+    packed = multiplying.layout.pack(weight, None, torch.int8)
+    torch.testing.assert_close(multiplying.product(x, packed), x @ weight.T, atol=0.3, rtol=0.01)
+
+
+def test_weights_of_another_layout_are_refused(multiplying: Kernels) -> None:
+    products_or_skip(multiplying, torch.int8)
+    packed = pack(torch.randn(40, 16), None, torch.int8, most_of_pair=77)
+    with pytest.raises(ValueError, match="int8 weights"):
+        multiplying.product(torch.randn(3, 16), packed)
+
+
 @pytest.mark.slow
 def test_tiles_of_amx_give_the_same_integers(tmp_path_factory: pytest.TempPathFactory) -> None:
     if "amx_int8" not in flags_of_processor():
@@ -227,7 +251,8 @@ def test_tiles_of_amx_give_the_same_integers(tmp_path_factory: pytest.TempPathFa
     torch.manual_seed(0)
     plain, found = library("no AMX", tmp_path_factory), library(IN_USE, tmp_path_factory)
     for rows, inner, outer in ((1, 64, 32), (31, 512, 70), (300, 2048, 129)):
-        x, packed = torch.randn(rows, inner), pack(torch.randn(outer, inner), torch.randn(outer), torch.int8)
+        weight, bias = torch.randn(outer, inner), torch.randn(outer)
+        x, packed = torch.randn(rows, inner), plain.layout.pack(weight, bias, torch.int8)
         assert torch.equal(found.product(x, packed), plain.product(x, packed))
 
 

@@ -46,7 +46,8 @@ def on_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
 @pytest.mark.parametrize(
     ("line", "best"),
     [
-        *((OLD, None), (AVX2, "avx2"), (AVX512, "avx512"), (f"{AVX512} avx512_vnni", "avx512_vnni")),
+        *((OLD, None), (AVX2, "avx2"), (f"{AVX2} avx_vnni", "avx_vnni"), (AVX512, "avx512")),
+        *((f"{AVX512} avx512_vnni", "avx512_vnni"), (f"{AVX512} avx512_vnni avx_vnni", "avx512_vnni")),
         *((BF16, "avx512_bf16"), (f"{BF16} amx_tile amx_bf16 amx_int8", "amx"), (f"{BF16} amx_tile", "avx512_bf16")),
     ],
 )
@@ -64,7 +65,7 @@ def test_an_unknown_set_is_refused(on_processor: Callable[[str], None], monkeypa
     monkeypatch.setenv(instruction_sets.CAP, "sse9")
     with pytest.raises(UserError, match="'sse9' is no instruction set") as refused:
         usable_sets()
-    assert "amx, avx512_bf16, avx512_vnni, avx512, avx2" in str(refused.value)
+    assert "amx, avx512_bf16, avx512_vnni, avx512, avx_vnni, avx2" in str(refused.value)
 
 
 def answering(number: int, tmp_path: Path) -> bytes:

@@ -16,7 +16,6 @@ from sparsenmt.native import kernels as module
 from sparsenmt.native.cache import read_record
 from sparsenmt.native.compiler import CompilerError
 from sparsenmt.native.kernels import Kernels
-from sparsenmt.native.packing import pack
 from sparsenmt.native.steps import LayerCache, LayerStack, NormWeights, PackedLayer
 from tests.native.libraries import decoding_kernels
 
@@ -37,6 +36,7 @@ class Learned:
     norms: list[NormWeights]
 
     def packed(self, dtype: torch.dtype) -> PackedLayer:
+        pack = decoding_kernels(dtype).layout.pack
         return PackedLayer(tuple(pack(weight, bias, dtype) for weight, bias in self.matrices), tuple(self.norms))
 
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from sparsenmt.native import kernels as module
-from sparsenmt.native.kernels import pack
 from sparsenmt.sparsity.simplex.native import SimplexKernel
 from tests.native.libraries import decoding_kernels, simplex_kernel
 
@@ -67,7 +66,7 @@ def test_the_vocabulary(cores: int) -> None:
 def test_products(cores: int, dtype: torch.dtype, rows: int) -> None:
     """One panel more than threads, so that their shares differ."""
     found = decoding_kernels(dtype)
-    x, packed = torch.randn(rows, 512), pack(torch.randn(4 * 32 + 7, 512), torch.randn(4 * 32 + 7), dtype)
+    x, packed = torch.randn(rows, 512), found.layout.pack(torch.randn(4 * 32 + 7, 512), torch.randn(4 * 32 + 7), dtype)
     added, scores = torch.randn(rows, 4 * 32 + 7), -torch.rand(rows, 1)
 
     def compute() -> Results:
