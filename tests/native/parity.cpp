@@ -12,6 +12,7 @@
 
 extern "C" {
 int sparsenmt_has_products(int64_t kind);
+int sparsenmt_int8_most_of_pair();
 void sparsenmt_product(const void* packed, const float* x, int64_t rows, const float* added, int relu, float* out,
                        void* scratch, int threads);
 void sparsenmt_attend(const float*, const int64_t*, const float*, const int64_t*, const float*, const int64_t*,
@@ -47,7 +48,7 @@ void report(const char* what, double deviation) {
 
 // As in native/packing.py.
 struct Matrix {
-  const float* panels;
+  const void* panels;
   const float* scales;
   const int32_t* sums;
   const float* bias;
@@ -82,6 +83,42 @@ void products() {
           }
       }
   report("products in fp32", worst);
+}
+
+// Levels and weights that int8 holds as they are, next to the largest sums of two weights that a processor adds: exact.
+void products_of_bytes() {
+  if (!sparsenmt_has_products(2)) return;
+  const int most = sparsenmt_int8_most_of_pair() ? sparsenmt_int8_most_of_pair() / 2 : 127;
+  const int levels = sparsenmt_int8_most_of_pair() ? 32767 / sparsenmt_int8_most_of_pair() : 255;
+  static std::mt19937 random(2);
+  double worst = 0;
+  for (const int64_t rows : {1, 2, 5, 6, 7, 13, 40})
+    for (const int64_t inner : {8, 70, 256})
+      for (const int threads : {1, 3}) {
+        const int64_t outer = 75, groups = (inner + 3) / 4, panels = (outer + kColumns - 1) / kColumns, shift = levels / 3;
+        Numbers x(rows * inner), scales(outer, 1.0f);
+        std::vector<int> weight(outer * inner);
+        std::vector<int8_t> bytes(panels * groups * kColumns * 4);
+        std::vector<int32_t> sums(outer), scratch(rows * (groups + 2));
+        for (float& each : x) each = static_cast<float>(static_cast<int>(random() % (levels + 1)) - shift);
+        for (int64_t m = 0; m < rows; m++) x[m * inner] = levels - shift, x[m * inner + 1] = levels - shift, x[m * inner + 2] = -shift;
+        for (int& each : weight) each = random() % 4 ? most : static_cast<int>(random() % (2 * most + 1)) - most;
+        for (int64_t n = 0; n < outer; n++)
+          for (int64_t k = 0; k < inner; k++) {
+            bytes[((n / kColumns * groups + k / 4) * kColumns + n % kColumns) * 4 + k % 4] = static_cast<int8_t>(weight[n * inner + k]);
+            sums[n] += weight[n * inner + k];
+          }
+        const Matrix matrix{bytes.data(), scales.data(), sums.data(), nullptr, inner, outer, 2};
+        Numbers out(rows * outer);
+        sparsenmt_product(&matrix, x.data(), rows, nullptr, 0, out.data(), scratch.data(), threads);
+        for (int64_t m = 0; m < rows; m++)
+          for (int64_t n = 0; n < outer; n++) {
+            double sum = 0;
+            for (int64_t k = 0; k < inner; k++) sum += double(x[m * inner + k]) * weight[n * inner + k];
+            worst = std::max(worst, std::fabs(sum - out[m * outer + n]) / std::max(1.0, std::fabs(sum)));
+          }
+      }
+  report("products in int8", worst);
 }
 
 void attention(int64_t queries, int64_t keys, int64_t size) {
@@ -195,6 +232,7 @@ void continuations() {
 
 int main() {
   products();
+  products_of_bytes();
   for (const int64_t queries : {1, 2, 4, 5, 7, 9, 30})
     for (const int64_t size : {16, 64, 96}) attention(queries, 33, size);
   vocabulary();

@@ -1,4 +1,4 @@
-"""Kernels for other processors, run by an emulator (`make emulate`)."""
+"""Kernels for other processors, run by an emulator (`make processors`)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from sparsenmt.native.sources import DECODING, FLAGS, LIBRARIES, OPENMP, SourceF
 
 MACHINES = {
     "avx2": ("x86_64-linux-gnu-g++", ("qemu-x86_64-static", "-cpu", "Haswell")),
-    "neon": ("aarch64-linux-gnu-g++", ("qemu-aarch64-static",)),
+    "neon_dotprod": ("aarch64-linux-gnu-g++", ("qemu-aarch64-static", "-cpu", "max")),
+    "neon": ("aarch64-linux-gnu-g++", ("qemu-aarch64-static", "-cpu", "cortex-a53")),
 }
-"""Instruction set -> a compiler and an emulator of a processor that has no better one."""
+"""Instruction set -> a compiler and an emulator of a processor that has it."""
 PROGRAM = Path(__file__).with_name("parity.cpp")
 SECONDS = 600
 
@@ -47,6 +48,7 @@ def test_decoding(name: str, tmp_path: Path) -> None:
     ran = subprocess.run([emulator, *arguments, str(program)], capture_output=True, text=True, timeout=SECONDS)
     print(ran.stdout, ran.stderr)
     assert ran.returncode == 0 and "the best continuations" in ran.stdout
+    assert ("products in int8" in ran.stdout) == (name != "neon")
 
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda each: each.name)
