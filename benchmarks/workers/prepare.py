@@ -6,11 +6,13 @@ import shutil
 from pathlib import Path
 
 from protocol import serve, work_from_arguments
-from sparsenmt.assemble import load_recipe
-from sparsenmt.workflows.prepare import prepare
 
 
 def main() -> None:
+    # As in the command: the processes that encode import this module, and need nothing of these.
+    from sparsenmt.assemble import load_recipe
+    from sparsenmt.workflows.prepare import prepare
+
     work = work_from_arguments()
     folder = Path(work["folder"]) / f"prepared-{work['processes']}"
     recipe = load_recipe(Path(work["recipe"]), [f"data.directory={folder}"])

@@ -10,6 +10,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from io import BufferedIOBase
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TypeVar, cast
@@ -27,6 +28,7 @@ few kilobytes can hold it."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BATCH_LINES, _BATCH_CHARACTERS = 10_000, 1_000_000
+_PIECE = 1 << 18  # bytes that are read at once
 
 
 def read_lines(path: StrPath, *, longest: int = LONGEST_LINE) -> Iterator[str]:
@@ -41,22 +43,58 @@ def read_lines(path: StrPath, *, longest: int = LONGEST_LINE) -> Iterator[str]:
         UserError: the file is missing or unreadable, is not valid UTF-8 or has a line that is too long (with the line),
             or its gzip stream is broken.
     """
-    number = 0
+    for lines in _line_lists(path, longest):
+        yield from lines
+
+
+def _line_lists(path: StrPath, longest: int) -> Iterator[list[str]]:
+    """`read_lines`, in lists of the lines that are read together."""
+    name, number = os.fspath(path), 0
     try:
         with open_text_bytes(path) as stream:
-            for line in decode_lines(byte_lines(stream, os.fspath(path), longest=longest), os.fspath(path)):
-                number += 1
-                yield line
+            for piece in _whole_lines(cast(BufferedIOBase, stream), name, longest):
+                for lines in _decoded(piece, name, number):
+                    number += len(lines)
+                    yield lines
     except EOFError:
         raise UserError(
             f"the gzip file ends early, after line {number}",
-            where=os.fspath(path),
+            where=name,
             hint="It was probably truncated when it was copied: copy it again.",
         ) from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise UserError(
-            f"broken gzip file: {error}", where=os.fspath(path), hint="Copy it again, or name the unpacked text."
+            f"broken gzip file: {error}", where=name, hint="Copy it again, or name the unpacked text."
         ) from None
+
+
+def _whole_lines(stream: BufferedIOBase, name: str, longest: int) -> Iterator[bytes]:
+    """The bytes of a stream in pieces of whole lines, as they arrive; see `byte_lines`."""
+    number, rest = 0, b""
+    while chunk := stream.read1(max(1, min(_PIECE, longest))):
+        first, end = chunk.find(b"\n"), chunk.rfind(b"\n") + 1
+        if len(rest) + (first if end else len(chunk)) > longest:
+            raise _too_long(name, number + 1, longest)
+        if not end:
+            rest += chunk
+            continue
+        piece, rest = rest + chunk[:end], chunk[end:]
+        number += piece.count(b"\n")
+        yield piece
+    if rest:
+        yield rest
+
+
+def _decoded(piece: bytes, name: str, before: int) -> Iterator[list[str]]:
+    """Decode a piece of whole lines, after ``before`` others; lines before one that is invalid come first."""
+    try:
+        lines = piece.decode("utf-8").split("\n")
+    except UnicodeDecodeError:
+        yield from ([line] for line in decode_lines(piece.removesuffix(b"\n").split(b"\n"), name, first=before + 1))
+        return
+    if not lines[-1]:
+        lines.pop()
+    yield lines
 
 
 def byte_lines(stream: IO[bytes], name: str, *, longest: int = LONGEST_LINE) -> Iterator[bytes]:
@@ -69,12 +107,16 @@ def byte_lines(stream: IO[bytes], name: str, *, longest: int = LONGEST_LINE) -> 
     while line := stream.readline(longest + 1):
         number += 1
         if len(line) > longest and not line.endswith(b"\n"):
-            raise UserError(
-                f"the line is longer than {longest:,} bytes",
-                where=f"{name}, line {number:,}",
-                hint="Split it, or check that the file is text whose lines end in \\n.",
-            )
+            raise _too_long(name, number, longest)
         yield line
+
+
+def _too_long(name: str, number: int, longest: int) -> UserError:
+    return UserError(
+        f"the line is longer than {longest:,} bytes",
+        where=f"{name}, line {number:,}",
+        hint="Split it, or check that the file is text whose lines end in \\n.",
+    )
 
 
 def read_whole(path: StrPath, most: int) -> str:
@@ -97,13 +139,17 @@ def read_whole(path: StrPath, most: int) -> str:
     return "\n".join(lines)
 
 
-def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    """Decode lines of bytes, split at ``\\n``, to text without line ends; ``name`` is the file's name in messages.
+def decode_lines(lines: Iterable[bytes], name: str, *, first: int = 1) -> Iterator[str]:
+    """Decode lines of bytes, split at ``\\n``, to text without line ends.
+
+    Args:
+        name: of the file, in messages.
+        first: number of the first line, in messages.
 
     Raises:
         UserError: a line is not valid UTF-8.
     """
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start=first):
         try:
             yield line.removesuffix(b"\n").decode("utf-8")
         except UnicodeDecodeError as error:
@@ -120,18 +166,43 @@ def read_parallel(paths: Sequence[StrPath]) -> Iterator[tuple[str, ...]]:
     Raises:
         UserError: the files have different numbers of lines; or as `read_lines`.
     """
-    streams = [read_lines(path) for path in paths]
+    for texts in read_blocks(paths):
+        yield from zip(*texts, strict=True)
+
+
+def read_blocks(paths: Sequence[StrPath]) -> Iterator[tuple[list[str], ...]]:
+    """The lines of several line-aligned files, in blocks: a list for each file, of equal lengths.
+
+    Raises:
+        UserError: the files have different numbers of lines; or as `read_lines`.
+    """
+    streams = [_line_lists(path, LONGEST_LINE) for path in paths]
+    waiting: list[list[str]] = [[] for _ in paths]
     count = 0
     while True:
-        row = [next(stream, None) for stream in streams]
-        complete = tuple(line for line in row if line is not None)
-        if len(complete) < len(row):
+        for lines, stream in zip(waiting, streams, strict=True):
+            _fill(lines, stream)
+        here = min(*map(len, waiting), _BATCH_LINES)
+        if not here:
             break
-        yield complete
-        count += 1
+        yield tuple(lines[:here] for lines in waiting)
+        for lines in waiting:
+            del lines[:here]
+        count += here
     # At least one file has ended: read the others to their ends, to name every count.
-    counts = [count + (line is not None) + sum(1 for _ in stream) for line, stream in zip(row, streams, strict=True)]
-    check_aligned(paths, counts)
+    rests = [len(lines) + sum(map(len, stream)) for lines, stream in zip(waiting, streams, strict=True)]
+    check_aligned(paths, [count + rest for rest in rests])
+
+
+def _fill(lines: list[str], stream: Iterator[list[str]]) -> None:
+    """Append lines until there are enough of them, or enough characters, for a block."""
+    characters = sum(map(len, lines))
+    while len(lines) < _BATCH_LINES and characters < _BATCH_CHARACTERS:
+        more = next(stream, None)
+        if more is None:
+            return
+        lines += more
+        characters += sum(map(len, more))
 
 
 def check_aligned(paths: Sequence[StrPath], counts: Sequence[int]) -> None:

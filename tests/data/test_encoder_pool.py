@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from sparsenmt.data.prepare import pipeline
 from sparsenmt.data.prepare.encoder_pool import BlockEncoder, encoder_pool
 from sparsenmt.data.prepare.pipeline import prepare
-from sparsenmt.data.text import bounded_batches
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
@@ -27,7 +24,7 @@ def test_the_same_data_from_any_number_of_processes(
     make_data: MakeData, lines: Lines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two corpora of several blocks, of which the filters remove and cut pairs; then a process is killed."""
-    monkeypatch.setattr(pipeline, "bounded_batches", partial(bounded_batches, most=23))
+    monkeypatch.setattr("sparsenmt.data.text._BATCH_LINES", 23)
     corpora = [(lines(150), lines(150, seed=1)), ([*lines(80, seed=4), ""], [*lines(80, seed=5), "a"])]
     filters = {"max_length": 30, "max_source_length": 20}
     data = make_data(corpora, tokenizer={"kind": "bpe", "vocabulary_size": 60}, filters=filters)
@@ -42,7 +39,7 @@ def test_the_same_data_from_any_number_of_processes(
     folder = tmp_path / "prepared-0" / "tokenizers"
     encoder = BlockEncoder(Tokenizers.load(folder), data.filters, keeps_all=False)
     with encoder_pool(folder, data.filters, 2) as pool, pytest.raises(UserError, match="has ended: it was killed"):
-        for block in pool.blocks(([row] for row in [("a b", "c d")] * 1000), encoder):
+        for block in pool.blocks(((["a b"], ["c d"]) for _ in range(1000)), encoder):
             assert block.counts.read == 1
             for process in list(pool._executor._processes.values()):  # type: ignore[union-attr]
                 os.kill(process.pid, signal.SIGKILL)

@@ -6,10 +6,11 @@ Blocks come back in order, so the prepared data do not depend on the number of p
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import signal
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -25,8 +26,8 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
 
-Rows = list[tuple[str, ...]]
-"""Sources and targets of successive lines."""
+Texts = tuple[list[str], ...]
+"""The sources and the targets of successive lines."""
 _AHEAD = 2  # blocks of each process that are encoded or wait for it
 
 
@@ -54,22 +55,21 @@ class BlockEncoder:
     keeps_all: bool
     single: bool = False
 
-    def pairs(self, rows: Rows, first: int, counts: FilterCounts) -> EncodedPairs:
+    def pairs(self, texts: Texts, first: int, counts: FilterCounts) -> EncodedPairs:
         """Return the pairs that are kept, of lines from number ``first`` on; updates ``counts``."""
         sides = []
-        for side, tokenizer in enumerate((self.tokenizers.source, self.tokenizers.target)):
-            texts = [row[side] for row in rows]
+        for lines, tokenizer in zip(texts, (self.tokenizers.source, self.tokenizers.target), strict=True):
             # A call for each line, unlike one for all, never starts threads.
-            sides.append([tokenizer.encode(text) for text in texts] if self.single else tokenizer.encode_batch(texts))
-        found = EncodedPairs(sides[0], sides[1], range(first, first + len(rows)))
+            sides.append([tokenizer.encode(line) for line in lines] if self.single else tokenizer.encode_batch(lines))
+        found = EncodedPairs(sides[0], sides[1], range(first, first + len(texts[0])))
         if self.keeps_all:
             return truncate_sources(found, self.filters.max_source_length, counts)
         return apply_filters(found, self.filters, counts)
 
-    def block(self, rows: Rows, first: int) -> EncodedBlock:
+    def block(self, texts: Texts, first: int) -> EncodedBlock:
         """Return the block, packed."""
         counts = FilterCounts()
-        pairs = self.pairs(rows, first, counts)
+        pairs = self.pairs(texts, first, counts)
         lines = np.fromiter(pairs.lines, dtype=np.int64, count=len(pairs))
         return EncodedBlock(PackedSentences.of(pairs.source), PackedSentences.of(pairs.target), lines, counts)
 
@@ -80,12 +80,13 @@ class EncoderPool:
     Args:
         executor: None: this process encodes.
         processes: their number.
+        folder: where the tokenizers are saved before the first block.
     """
 
-    def __init__(self, executor: ProcessPoolExecutor | None, processes: int) -> None:
-        self._executor, self._ahead = executor, _AHEAD * processes
+    def __init__(self, executor: ProcessPoolExecutor | None, processes: int, folder: Path) -> None:
+        self._executor, self._ahead, self._folder = executor, _AHEAD * processes, folder
 
-    def blocks(self, rows: Iterable[Rows], encoder: BlockEncoder) -> Iterator[EncodedBlock]:
+    def blocks(self, texts: Iterable[Texts], encoder: BlockEncoder) -> Iterator[EncodedBlock]:
         """Encode the blocks of a corpus; yields them in order.
 
         Raises:
@@ -93,17 +94,16 @@ class EncoderPool:
         """
         first = 0
         if self._executor is None:
-            for each in rows:
+            for each in texts:
                 yield encoder.block(each, first)
-                first += len(each)
+                first += len(each[0])
             return
         waiting: deque[Future[EncodedBlock]] = deque()
         try:
-            for each in rows:
-                # One string is sent sooner than thousands.
-                texts = tuple("\n".join(side) for side in zip(*each, strict=True))
-                waiting.append(self._executor.submit(_encode, texts, first, encoder.keeps_all))
-                first += len(each)
+            for each in texts:
+                joined = tuple(map("\n".join, each))  # one string is sent sooner than thousands
+                waiting.append(self._executor.submit(_encode, self._folder, joined, first, encoder.keeps_all))
+                first += len(each[0])
                 if len(waiting) > self._ahead:
                     yield waiting.popleft().result()
             while waiting:
@@ -120,38 +120,47 @@ class EncoderPool:
 def encoder_pool(folder: Path, filters: schema.Filters, processes: int | None) -> Iterator[EncoderPool]:
     """Start processes that encode blocks, and end them with the block.
 
+    They start at once, so that they are ready when there are tokenizers.
+
     Args:
-        folder: of the saved tokenizers.
+        folder: where the tokenizers are saved before the first block.
         processes: None or 1: this process encodes.
     """
     if processes is None or processes == 1:
-        yield EncoderPool(None, 1)
+        yield EncoderPool(None, 1, folder)
         return
     context = multiprocessing.get_context("spawn")
-    executor = ProcessPoolExecutor(processes, context, _load, (folder, filters))
+    executor = ProcessPoolExecutor(processes, context, _begin, (filters,))
     try:
-        yield EncoderPool(executor, processes)
+        for _ in range(processes):
+            executor.submit(_start)
+        yield EncoderPool(executor, processes, folder)
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
 
 
-_encoders: Callable[[bool], BlockEncoder]
-"""In a process of the pool: returns the encoder."""
+_filters: schema.Filters
+"""In a process of the pool: the filters of the corpora."""
 
 
-def _load(folder: Path, filters: schema.Filters) -> None:
+def _begin(filters: schema.Filters) -> None:
     """Prepare a process of the pool."""
-    global _encoders
+    global _filters
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all; the first process ends the others
-    tokenizers = Tokenizers.load(folder)
-
-    def encoder(keeps_all: bool) -> BlockEncoder:
-        return BlockEncoder(tokenizers, filters, keeps_all, single=True)
-
-    _encoders = encoder
+    _filters = filters
 
 
-def _encode(texts: tuple[str, ...], first: int, keeps_all: bool) -> EncodedBlock:
+def _start() -> None:
+    """Do nothing: a process of the pool is started for every task while none is idle."""
+
+
+@functools.cache
+def _tokenizers(folder: Path) -> Tokenizers:
+    """The tokenizers, read once in a process of the pool."""
+    return Tokenizers.load(folder)
+
+
+def _encode(folder: Path, joined: tuple[str, ...], first: int, keeps_all: bool) -> EncodedBlock:
     """Encode the lines of a block, given as one text of each side; in a process of the pool."""
-    rows = list(zip(*(text.split("\n") for text in texts), strict=True))
-    return _encoders(keeps_all).block(rows, first)
+    encoder = BlockEncoder(_tokenizers(folder), _filters, keeps_all, single=True)
+    return encoder.block(tuple(text.split("\n") for text in joined), first)

@@ -21,7 +21,7 @@ from sparsenmt.data.dataset import Dataset, DatasetWriter, count_token, write_fe
 from sparsenmt.data.documents import BlockPacker, BlockSentence, DocumentBlock, read_document_ids, tokenizer_settings
 from sparsenmt.data.features.feature_set import FeatureSet, need_tags
 from sparsenmt.data.prepare.corpus_files import TAGS, CorpusFiles, corpus_names, file_stamp, input_files
-from sparsenmt.data.prepare.encoder_pool import BlockEncoder, EncoderPool, encoder_pool
+from sparsenmt.data.prepare.encoder_pool import BlockEncoder, EncoderPool, Texts, encoder_pool
 from sparsenmt.data.prepare.filters import EncodedPairs, FilterCounts
 from sparsenmt.data.prepare.stages import Stages, remove_stage_record, staging_directory
 from sparsenmt.data.prepare.survey import survey_text
@@ -44,7 +44,7 @@ from sparsenmt.data.prepared_data import (
 )
 from sparsenmt.data.tagging.source_tagger import CorpusTags
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
-from sparsenmt.data.text import bounded_batches, read_lines, read_parallel, write_lines
+from sparsenmt.data.text import bounded_batches, read_blocks, read_lines, write_lines
 from sparsenmt.data.text_dataset import TextDataset, TextWriter
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, alphabet_size, train_tokenizer
 from sparsenmt.data.vocabulary import UNK
@@ -208,9 +208,9 @@ class _Preparation:
         }
         stages = Stages(self._staging, task, self._progress)
         stage_names = [directory.name for directory in self._directories]
-        stages.run("vocabularies", self._make_tokenizers)
-        tokenizers = Tokenizers.load(self._staging / "tokenizers")
         with self._encoders() as pool:
+            stages.run("vocabularies", self._make_tokenizers)
+            tokenizers = Tokenizers.load(self._staging / "tokenizers")
             works = [partial(self._write, number, tokenizers, pool) for number in range(len(stage_names))]
             reports = [stages.run(name, work) for name, work in zip(stage_names, works, strict=True)]
         self._complete(stages, stage_names, tokenizers)
@@ -234,8 +234,9 @@ class _Preparation:
         """
 
     def _encoders(self) -> AbstractContextManager[EncoderPool]:
-        """The processes that encode the corpora."""
-        return encoder_pool(self._staging / "tokenizers", self._data.filters, self._processes)
+        """The processes that encode the corpora; this one where successive lines are packed."""
+        packs = self._data.is_language_model or self._data.documents is not None
+        return encoder_pool(self._staging / "tokenizers", self._data.filters, None if packs else self._processes)
 
     def _make_tokenizers(self) -> None:
         """Save the tokenizers: those of a model, or new ones."""
@@ -368,7 +369,7 @@ class _PairPreparation(_Preparation):
     ) -> int | None:
         """Store the pairs of a corpus, or its blocks; returns the number of documents if their ids are known."""
         if self._data.documents is None:
-            for found in pool.blocks(self._rows(number), self._encoder(number, tokenizers)):
+            for found in pool.blocks(self._texts(number), self._encoder(number, tokenizers)):
                 counts.add(found.counts)
                 writer.append_packed(found.source, found.target, found.lines)
             return None
@@ -384,22 +385,19 @@ class _PairPreparation(_Preparation):
 
     def _encoded(
         self, number: int, tokenizers: Tokenizers, counts: FilterCounts
-    ) -> Iterator[tuple[list[tuple[str, ...]], EncodedPairs]]:
-        """Encode and filter a corpus batch by batch: the texts of all pairs, and the pairs that the filters keep."""
+    ) -> Iterator[tuple[Texts, EncodedPairs]]:
+        """Encode and filter a corpus block by block: the texts of all pairs, and the pairs that the filters keep."""
         encoder = self._encoder(number, tokenizers)
-        for rows in self._rows(number):
-            yield rows, encoder.pairs(rows, counts.read, counts)
+        for texts in self._texts(number):
+            yield texts, encoder.pairs(texts, counts.read, counts)
 
-    def _rows(self, number: int) -> Iterator[list[tuple[str, ...]]]:
+    def _texts(self, number: int) -> Iterator[Texts]:
         """Read the pairs of a corpus in blocks."""
-        corpus = self._corpora[number]
-        lines = progress_over(
-            read_parallel([corpus.source, corpus.target]),
-            f"encoding {self._names[number]}",
-            total=self._inputs.lines[number],
-            shown=self._progress,
-        )
-        return bounded_batches(lines, lambda row: len(row[0]) + len(row[1]))
+        corpus, total = self._corpora[number], self._inputs.lines[number]
+        with progress_bar(f"encoding {self._names[number]}", total, unit="line", shown=self._progress) as advance:
+            for texts in read_blocks([corpus.source, corpus.target]):
+                yield texts
+                advance(len(texts[0]))
 
     def _encoder(self, number: int, tokenizers: Tokenizers) -> BlockEncoder:
         """The encoder of a corpus: all validation pairs are kept."""
@@ -425,11 +423,12 @@ class _PairPreparation(_Preparation):
             ids: Iterator[Hashable] = count() if corpus.documents is None else read_document_ids(corpus.documents)
             given = zip(ids, repeat(None) if tags is None else tags, strict=False)
             first = 0
-            for rows, pairs in self._encoded(number, tokenizers, counts):
-                companions = list(islice(given, len(rows)))
+            for texts, pairs in self._encoded(number, tokenizers, counts):
+                companions = list(islice(given, len(texts[0])))
                 for line, *sides in zip(pairs.lines, pairs.source, pairs.target, strict=True):
                     document, sentence_tags = companions[line - first]
-                    sentence = BlockSentence(line, document, rows[line - first], tuple(sides), sentence_tags)
+                    own = tuple(lines[line - first] for lines in texts)
+                    sentence = BlockSentence(line, document, own, tuple(sides), sentence_tags)
                     if packer.holds_separator(sentence):
                         raise UserError(
                             f"the text contains the separator '{options.separator}' of the blocks",
@@ -437,7 +436,7 @@ class _PairPreparation(_Preparation):
                             hint="Choose another word as `data.documents.separator`.",
                         )
                     yield sentence
-                first += len(rows)
+                first += len(texts[0])
 
         return packer.blocks(sentences())
 
