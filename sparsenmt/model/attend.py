@@ -28,7 +28,7 @@ from sparsenmt.model.bands import (
 )
 from sparsenmt.model.dropout import dropout as drop_out
 from sparsenmt.model.sockets import Keys, Pattern, Transform
-from sparsenmt.native.gradients import attend_short
+from sparsenmt.native.gradients import attend_short, attend_window
 from sparsenmt.native.kernels import kernels
 from sparsenmt.native.steps import HEAD_SIZES
 
@@ -215,6 +215,8 @@ def attend_banded(
     """
     layout, length = band_layout(pattern, causal), q.shape[2]
     assert layout is not None and keys.counts is None
+    if not dropout and (window := _attend_window(q, k, v, keys, transform, pattern, causal)) is not None:
+        return window
     if layout.stride > 1:
         keys = class_keys(keys, layout.stride)
         q, k, v = (classes(x, layout.stride) for x in (q, k, v))
@@ -225,6 +227,18 @@ def attend_banded(
         parts = blocks(q, layout), overlapping(k, layout), overlapping(v, layout)
         context = joined(attend_masked(*parts, band, transform, dropout), *q.shape[::2])
     return context if layout.stride == 1 else unclassed(context, layout.stride, length)
+
+
+def _attend_window(
+    q: Tensor, k: Tensor, v: Tensor, keys: Keys, transform: Transform, pattern: Pattern, causal: bool
+) -> Tensor | None:
+    """`attend_banded` by a kernel of training; None if there is none for these tensors, or it is not faster."""
+    reach, at = pattern.reach, keys.positions
+    if reach is None or not getattr(pattern, "contiguous", False) or q.device.type != "cpu" or not transform.fusable:
+        return None
+    if transform.score_bias(keys) is not None or not bool((at[:, 1:] - at[:, :-1] == 1).all()):
+        return None
+    return attend_window(q, k, v, keys.valid, (reach[0], 0 if causal else reach[1]))
 
 
 def _fused_bands(

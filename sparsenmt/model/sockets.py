@@ -58,7 +58,8 @@ class Pattern(Protocol):
 
         With a reach the engine computes attention in bands; without one the pattern only masks. Two optional attributes
         narrow the bands: ``segment: int`` (the sequence is cut into segments of this length, and a query sees only its
-        own) and ``stride: int`` (a query sees only keys at distances that are multiples of it).
+        own) and ``stride: int`` (a query sees only keys at distances that are multiples of it). ``contiguous = True``
+        says that a query sees every key within reach: one kernel computes such a window in training.
         """
 
     def __call__(self, queries: Tensor, positions: Tensor, visible: Tensor) -> Tensor:

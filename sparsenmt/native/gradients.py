@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from sparsenmt.native.sources import TRAINING
 
 _LANES = 16
 _MOST_KEYS, _MOST_SIZE = 256, 256  # of short sentences; a head's size
+_LEAST_REACH, _MOST_REACH = 16, 1024  # of windows
 _DTYPES = (torch.float32, torch.bfloat16)
 _TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 _CHECKED_CORES = (1, 3)
@@ -38,6 +40,8 @@ _ARGUMENTS = {
     ],
     "sparsenmt_short_attention": [_POINTER, _NUMBER, _POINTER, _NUMBER],
     "sparsenmt_short_attention_backward": [_POINTER, _NUMBER, *[_POINTER] * 5, _NUMBER],
+    "sparsenmt_window_attention": [_POINTER, _NUMBER, _POINTER, _NUMBER],
+    "sparsenmt_window_attention_backward": [_POINTER, _NUMBER, *[_POINTER] * 5, _NUMBER],
 }
 
 
@@ -47,8 +51,23 @@ class _Problem(ctypes.Structure):
     _fields_ = (
         *((name, _SIZE) for name in ("batch", "heads", "queries", "keys", "size")),
         *((name, _POINTER) for name in ("q", "k", "v", "strides", "bias")),
-        ("causal", _SIZE),
+        *((name, _SIZE) for name in ("causal", "left", "right")),
     )
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """The keys that attention does not see.
+
+    Args:
+        bias: (B, K) in fp32, added to the scores; minus infinity hides a key. None: no key is hidden for all queries.
+        causal: no query sees later keys.
+        reach: the keys before and after its own position that a query sees; None: all.
+    """
+
+    bias: Tensor | None = None
+    causal: bool = False
+    reach: tuple[int, int] | None = None
 
 
 class GradientKernels:
@@ -87,23 +106,28 @@ class GradientKernels:
         )
         return own, logs
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> Tensor:
-        """q (B, H, Q, E), k and v (B, H, K, E), bias (B, K) in fp32 -> (B, H, Q, E), of which heads follow queries."""
-        problem, work = _problem(q, k, v, bias, causal)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, hidden: Hidden) -> Tensor:
+        """q (B, H, Q, E), k and v (B, H, K, E) -> (B, H, Q, E), of which heads follow queries."""
+        problem, work = _problem(q, k, v, hidden)
         out = q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3])
-        pointers = ctypes.addressof(problem), q.dtype == torch.bfloat16, out.data_ptr()
-        self._library.sparsenmt_short_attention(*pointers, self._threads(work))
+        function = self._library.sparsenmt_short_attention
+        if hidden.reach is not None:
+            function = self._library.sparsenmt_window_attention
+        function(ctypes.addressof(problem), q.dtype == torch.bfloat16, out.data_ptr(), self._threads(work))
         return out.transpose(1, 2)
 
     def attend_back(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, given: Tensor
+        self, q: Tensor, k: Tensor, v: Tensor, hidden: Hidden, given: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of q, k and v from ``given`` (B, H, Q, E), that of the result of `attend`."""
-        problem, work = _problem(q, k, v, bias, causal)
+        problem, work = _problem(q, k, v, hidden)
         given = given if given.stride(-1) == 1 else given.contiguous()
         found = [x.new_empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]) for x in (q, k, v)]
         to = (address(each, q.dtype, *each.shape) for each in found)
-        self._library.sparsenmt_short_attention_backward(
+        function = self._library.sparsenmt_short_attention_backward
+        if hidden.reach is not None:
+            function = self._library.sparsenmt_window_attention_backward
+        function(
             *(ctypes.addressof(problem), q.dtype == torch.bfloat16, address(given, q.dtype, *q.shape, free=3)),
             *((_SIZE * 3)(*given.stride()[:3]), *to, self._threads(work)),
         )
@@ -140,6 +164,16 @@ class GradientKernels:
         name = f"attention {_name(dtype)} {size} {stands}"
         return self.choice.faster(name, partial(_attention_trial, self, dtype, size, stands))
 
+    def faster_window(self, dtype: torch.dtype, size: int, reach: int) -> bool:
+        """Return True if `attend` within a window, with its gradients, is faster than bands of PyTorch's operators.
+
+        Args:
+            reach: keys that a query sees beside its own.
+        """
+        stands = max(_LEAST_REACH, 1 << (reach - 1).bit_length())
+        name = f"window attention {_name(dtype)} {size} {stands}"
+        return self.choice.faster(name, partial(_window_trial, self, dtype, size, stands))
+
     def faster_dropout(self, dtype: torch.dtype) -> bool:
         """Return True if `drop` is faster than PyTorch."""
         return self.choice.faster(f"dropout {_name(dtype)}", partial(_dropout_trial, self, dtype))
@@ -169,36 +203,81 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _problem(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> tuple[_Problem, int]:
+def _problem(q: Tensor, k: Tensor, v: Tensor, hidden: Hidden) -> tuple[_Problem, int]:
     """The C struct, which keeps alive what it points to, and the number of multiplications of one product."""
     (batch, heads, queries, size), keys = q.shape, k.shape[2]
     check(size % _LANES == 0 and keys > 0 and queries > 0, f"heads of a multiple of {_LANES}, and keys")
-    check(not causal or queries == keys, "as many queries as keys where causality hides keys")
+    same = queries == keys
+    check(same or not (hidden.causal or hidden.reach), "as many queries as keys where positions hide keys")
     pointers = [address(x, q.dtype, batch, heads, x.shape[2], size, free=3) for x in (q, k, v)]
     check(v.shape[2] == keys, "as many values as keys")
+    left, right = hidden.reach or (max(queries, keys),) * 2
+    check(min(left, right) >= 0, "a reach that is not negative")
     strides = (_SIZE * 9)(*(step for x in (q, k, v) for step in x.stride()[:3]))
-    added = None if bias is None else address(bias, torch.float32, batch, keys)
-    problem = _Problem(batch, heads, queries, keys, size, *pointers, ctypes.addressof(strides), added, causal)
-    problem.held = strides, bias
-    return problem, batch * heads * queries * keys * size
+    added = None if hidden.bias is None else address(hidden.bias, torch.float32, batch, keys)
+    pointers += [ctypes.addressof(strides)]
+    problem = _Problem(batch, heads, queries, keys, size, *pointers, added, hidden.causal, left, right)
+    problem.held = strides, hidden.bias
+    seen = keys if hidden.reach is None else min(keys, left + right + 1)
+    return problem, batch * heads * queries * seen * size
 
 
 class _Attention(torch.autograd.Function):
     """Attention by the kernel; the weights are computed anew for the gradients."""
 
     @staticmethod
-    def forward(
-        ctx: Any, found: GradientKernels, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool
-    ) -> Tensor:
-        ctx.save_for_backward(q, k, v, *([] if bias is None else [bias]))
-        ctx.causal, ctx.kernels = causal, found
-        return found.attend(q, k, v, bias, causal)
+    def forward(ctx: Any, found: GradientKernels, q: Tensor, k: Tensor, v: Tensor, hidden: Hidden) -> Tensor:
+        ctx.save_for_backward(q, k, v, *([] if hidden.bias is None else [hidden.bias]))
+        ctx.hidden, ctx.kernels = replace(hidden, bias=None), found
+        return found.attend(q, k, v, hidden)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         q, k, v, *bias = ctx.saved_tensors
-        found = ctx.kernels.attend_back(q, k, v, bias[0] if bias else None, ctx.causal, grads[0])
-        return None, *found, None, None
+        hidden = replace(ctx.hidden, bias=bias[0] if bias else None)
+        return None, *ctx.kernels.attend_back(q, k, v, hidden, grads[0]), None
+
+
+def _attends(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Return True if the kernels compute attention of such tensors, in training."""
+    return (
+        q.dtype in _DTYPES
+        and q.dtype == k.dtype == v.dtype
+        and q.device.type == "cpu"
+        and torch.is_grad_enabled()
+        and 0 < q.shape[3] <= _MOST_SIZE
+        and q.shape[3] % _LANES == 0
+        and k.shape[0] == q.shape[0]
+        and min(q.shape[2], k.shape[2]) > 0
+        and any(x.requires_grad for x in (q, k, v))
+    )
+
+
+def _attend(found: GradientKernels, q: Tensor, k: Tensor, v: Tensor, hidden: Hidden) -> Tensor:
+    rows = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+    result: Tensor = _Attention.apply(found, *rows, hidden)  # type: ignore[no-untyped-call]
+    return result
+
+
+def attend_window(q: Tensor, k: Tensor, v: Tensor, valid: Tensor, reach: tuple[int, int]) -> Tensor | None:
+    """Softmax attention within a window, in training: q, k and v (B, H, L, E) -> (B, H, L, E).
+
+    Queries that see no key get zeros.
+
+    Args:
+        valid: (B, L): the keys that are not hidden.
+        reach: the keys before and after its own position that a query sees.
+
+    Returns:
+        None if there is no kernel for these tensors, or it is not faster.
+    """
+    if not _attends(q, k, v) or q.shape[2] != k.shape[2] or sum(reach) > _MOST_REACH:
+        return None
+    found = gradient_kernels()
+    if found is None or not found.faster_window(q.dtype, q.shape[3], sum(reach)):
+        return None
+    bias = torch.zeros(q.shape[0], k.shape[2]).masked_fill_(~valid, -torch.inf)
+    return _attend(found, q, k, v, Hidden(bias, reach=reach))
 
 
 def attend_short(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> Tensor | None:
@@ -211,24 +290,18 @@ def attend_short(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: b
     Returns:
         None if there is no kernel for these tensors, or it is not faster.
     """
-    if q.dtype not in _DTYPES or q.device.type != "cpu" or not torch.is_grad_enabled():
+    if not _attends(q, k, v):
         return None
     (batch, _, queries, size), keys = q.shape, k.shape[2]
-    if not (0 < keys <= _MOST_KEYS and 0 < queries <= _MOST_KEYS and size <= _MOST_SIZE and size % _LANES == 0):
-        return None
-    if k.shape[0] != batch or not (q.dtype == k.dtype == v.dtype) or (causal and queries != keys):
+    if max(keys, queries) > _MOST_KEYS or (causal and queries != keys):
         return None
     if bias is not None and (bias.shape != (batch, 1, 1, keys) or bias.requires_grad):
-        return None
-    if not any(x.requires_grad for x in (q, k, v)):
         return None
     found = gradient_kernels()
     if found is None or not found.faster_attention(q.dtype, size, max(queries, keys)):
         return None
-    rows = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     flat = None if bias is None else bias.reshape(batch, keys).float().contiguous()
-    result: Tensor = _Attention.apply(found, *rows, flat, causal)  # type: ignore[no-untyped-call]
-    return result
+    return _attend(found, q, k, v, Hidden(flat, causal))
 
 
 def loss_kernel(logits: Tensor) -> GradientKernels | None:
@@ -269,7 +342,7 @@ def error(found: GradientKernels) -> float:
             found.cores = cores
             for dtype, tolerance in _TOLERANCE.items():
                 errors = [_loss_error(found, dtype), _dropout_error(found, dtype)]
-                errors += [_attention_error(found, dtype, queries, 21, causal) for queries, causal in ((6, 0), (21, 1))]
+                errors += [_attention_error(found, dtype, *each) for each in _CHECKED_ATTENTION]
                 worst = max(worst, *(each / tolerance for each in errors))
     finally:
         found.cores = before
@@ -287,26 +360,46 @@ def _distance(found: Tensor, expected: Tensor) -> float:
     return float(differences.nan_to_num(nan=float("inf")).max())
 
 
-def plain_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> Tensor:
-    """The function that `attend_short` computes, by PyTorch's operators."""
+def plain_attention(q: Tensor, k: Tensor, v: Tensor, hidden: Hidden) -> Tensor:
+    """The function that `attend_short` and `attend_window` compute, by PyTorch's operators."""
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
-    if bias is not None:
-        scores = scores + bias.to(scores.dtype)
-    if causal:
-        scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -torch.inf)
-    return torch.softmax(scores, -1) @ v
+    if hidden.bias is not None:
+        scores = scores + hidden.bias[:, None, None].to(scores.dtype)
+    later = torch.arange(k.shape[2]) - torch.arange(q.shape[2])[:, None]
+    if hidden.causal:
+        scores = scores.masked_fill(later > 0, -torch.inf)
+    if hidden.reach is not None:
+        scores = scores.masked_fill((later < -hidden.reach[0]) | (later > hidden.reach[1]), -torch.inf)
+    lost = (scores == -torch.inf).all(-1, keepdim=True)
+    return torch.softmax(scores.masked_fill(lost, 0.0), -1).masked_fill(lost, 0.0) @ v
 
 
-def _attention_error(found: GradientKernels, dtype: torch.dtype, queries: int, keys: int, causal: int) -> float:
+_CHECKED_ATTENTION = (
+    *((6, 21, False, None), (21, 21, True, None)),
+    *((50, 50, False, (3, 2)), (90, 90, False, (40, 30)), (70, 70, False, (9, 0))),
+)
+"""Queries, keys, causal, reach."""
+
+
+def _attention_error(
+    found: GradientKernels,
+    dtype: torch.dtype,
+    queries: int,
+    keys: int,
+    causal: bool,
+    reach: tuple[int, int] | None,
+) -> float:
     batch, heads, size = 2, 3, 32
     inputs = [_waves(batch, n, heads, size, speed=s) for n, s in ((queries, 0.7), (keys, 0.31), (keys, 1.3))]
     q, k, v = (x.to(dtype).transpose(1, 2) for x in inputs)
     bias, given = _waves(batch, keys, speed=0.9), _waves(batch, heads, queries, size, speed=0.23).to(dtype)
-    bias[0, 3:7] = -torch.inf
+    bias[0, 3:7], hidden = -torch.inf, Hidden(bias, causal, reach)
+    if reach is not None:
+        bias[1, 10:30] = -torch.inf  # also queries that see none
     wide = [x.double().requires_grad_() for x in (q, k, v)]
-    expected = plain_attention(wide[0], wide[1], wide[2], bias[:, None, None].double(), bool(causal))
+    expected = plain_attention(wide[0], wide[1], wide[2], hidden)
     slopes = torch.autograd.grad(expected, wide, given.double())
-    results = found.attend(q, k, v, bias, bool(causal)), *found.attend_back(q, k, v, bias, bool(causal), given)
+    results = found.attend(q, k, v, hidden), *found.attend_back(q, k, v, hidden, given)
     return max(_distance(a, b) for a, b in zip(results, (expected.detach(), *slopes), strict=True))
 
 
@@ -363,21 +456,54 @@ def _attention_trial(found: GradientKernels, dtype: torch.dtype, size: int, leng
     heads = 4
     batch = max(1, _TRIAL_SCORES // (heads * length * length))
     q, k, v, given = (_waves(batch, length, heads, size, speed=s).to(dtype).transpose(1, 2) for s in (0.7, 0.3, 1.3, 2))
-    bias = torch.zeros(batch, length)
+    hidden = Hidden(torch.zeros(batch, length))
 
     def kernel() -> object:
-        found.attend(q, k, v, bias, False)
-        return found.attend_back(q, k, v, bias, False, given)
+        found.attend(q, k, v, hidden)
+        return found.attend_back(q, k, v, hidden, given)
 
     def plain() -> object:
         with torch.inference_mode(False), torch.enable_grad():
             leaves = [x.clone().requires_grad_() for x in (q, k, v)]
             if dtype == torch.bfloat16:
-                out = plain_attention(leaves[0], leaves[1], leaves[2], bias[:, None, None], False)
+                out = plain_attention(leaves[0], leaves[1], leaves[2], hidden)
             else:
-                mask = bias[:, None, None].clone()
+                mask = torch.zeros(batch, 1, 1, length)
                 one, two, three = leaves
                 out = torch.nn.functional.scaled_dot_product_attention(one, two, three, attn_mask=mask)
             return torch.autograd.grad(out, leaves, given.clone())
+
+    return kernel, plain
+
+
+def _window_trial(found: GradientKernels, dtype: torch.dtype, size: int, reach: int) -> Trial:
+    """A window against its bands, which are copied."""
+    heads, left, block = 4, reach // 2, 32
+    length = max(4 * block, _TRIAL_SCORES // (heads * reach) // block * block)
+    q, k, v, given = (_waves(1, length, heads, size, speed=s).to(dtype).transpose(1, 2) for s in (0.7, 0.3, 1.3, 2))
+    hidden = Hidden(torch.zeros(1, length), reach=(left, reach - left))
+    at, keys = torch.arange(block)[:, None], torch.arange(block + reach)
+    mask = torch.zeros(block, block + reach).masked_fill_((keys < at) | (keys > at + reach), -torch.inf).to(dtype)
+
+    def kernel() -> object:
+        found.attend(q, k, v, hidden)
+        return found.attend_back(q, k, v, hidden, given)
+
+    def bands(x: Tensor) -> Tensor:
+        wide = torch.nn.functional.pad(x, (0, 0, left, reach - left))
+        return wide.unfold(2, block + reach, block).permute(0, 2, 1, 4, 3).flatten(0, 1).contiguous()
+
+    def plain() -> object:
+        with torch.inference_mode(False), torch.enable_grad():
+            leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+            parts = (
+                leaves[0].unflatten(2, (-1, block)).transpose(1, 2).flatten(0, 1),
+                bands(leaves[1]),
+                bands(leaves[2]),
+            )
+            out = torch.nn.functional.scaled_dot_product_attention(*parts, attn_mask=mask.clone())
+            return torch.autograd.grad(
+                out.transpose(1, 2).reshape(1, length, heads, size).transpose(1, 2), leaves, given.clone()
+            )
 
     return kernel, plain

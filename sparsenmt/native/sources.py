@@ -63,7 +63,10 @@ DECODING = SourceFiles(
     ("vectors.h", "best.h", "few.h", "product_arguments.h", "amx.h", "products.h", "vocabulary.h", "norm.h", "step.h"),
 )
 TRAINING = SourceFiles(
-    "training", "native", ("loss.cpp", "dropout.cpp", "short_attention.cpp"), ("vectors.h", "elements.h")
+    "training",
+    "native",
+    ("loss.cpp", "dropout.cpp", "short_attention.cpp", "window_attention.cpp"),
+    ("vectors.h", "elements.h", "attention_head.h"),
 )
 SIMPLEX = SourceFiles(
     "simplex",

@@ -19,6 +19,8 @@ class WindowPattern:
     A window that is wider than the text is full attention.
     """
 
+    contiguous = True
+
     def __init__(self, k: int, *, causal: bool) -> None:
         self.reach = window_reach(k, causal=causal)
 

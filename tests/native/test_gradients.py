@@ -11,7 +11,9 @@ from sparsenmt.model.dropout import add_with_dropout, draw_bits, dropout
 from sparsenmt.native.gradients import (
     LEVELS,
     GradientKernels,
+    Hidden,
     attend_short,
+    attend_window,
     error,
     gradient_kernels,
     loss_kernel,
@@ -51,12 +53,48 @@ def test_attention(found: GradientKernels, dtype: torch.dtype, queries: int, key
     result = attend_short(q, k, v, None if causal else bias, causal)
     assert result is not None
     wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
-    expected = plain_attention(wide[0], wide[1], wide[2], None if causal else bias.double(), causal)
+    hidden = Hidden(None if causal else bias.double().flatten(1), causal)
+    expected = plain_attention(wide[0], wide[1], wide[2], hidden)
     given = torch.randn(result.shape).to(dtype)  # not the layout of the result
     ours, theirs = torch.autograd.grad(result, (q, k, v), given), torch.autograd.grad(expected, wide, given.double())
     for x, y in zip((result, *ours), (expected, *theirs), strict=True):
         assert x.dtype == dtype
         torch.testing.assert_close(x.double(), y, atol=4 * DTYPES[dtype], rtol=DTYPES[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("length", [1, 15, 16, 33, 100])
+@pytest.mark.parametrize("reach", [(0, 0), (2, 1), (9, 0), (20, 31), (200, 200)])
+def test_windows(
+    found: GradientKernels, dtype: torch.dtype, length: int, reach: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values and gradients, also where a query sees no key."""
+    monkeypatch.setenv("SPARSENMT_NATIVE", "always")
+    torch.manual_seed(length)
+    q, k, v = (heads(length, dtype) for _ in range(3))
+    valid = torch.ones(2, length, dtype=torch.bool)
+    valid[1, length // 3 :] = False
+    result = attend_window(q, k, v, valid, reach)
+    assert result is not None
+    wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    bias = torch.zeros(2, length).masked_fill_(~valid, -torch.inf)
+    expected = plain_attention(wide[0], wide[1], wide[2], Hidden(bias, reach=reach))
+    given = torch.randn(result.shape).to(dtype)
+    ours, theirs = torch.autograd.grad(result, (q, k, v), given), torch.autograd.grad(expected, wide, given.double())
+    for x, y in zip((result, *ours), (expected, *theirs), strict=True):
+        assert x.dtype == dtype
+        torch.testing.assert_close(x.double(), y, atol=4 * DTYPES[dtype], rtol=DTYPES[dtype])
+
+
+def test_what_is_no_number_stays_none_in_a_window(found: GradientKernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARSENMT_NATIVE", "always")
+    q, k, v = (heads(40, torch.float32) for _ in range(3))
+    with torch.no_grad():
+        k[0, 0, 20] = torch.nan
+    result = attend_window(q, k, v, torch.ones(2, 40, dtype=torch.bool), (3, 3))
+    assert result is not None
+    assert result.isnan().any(-1)[0, 0].nonzero().flatten().tolist() == list(range(17, 24))
+    assert int(result.isnan().any(-1).sum()) == 7
 
 
 def test_what_the_attention_leaves_to_pytorch(found: GradientKernels) -> None:
