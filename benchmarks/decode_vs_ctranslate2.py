@@ -3,8 +3,8 @@
 Random weights and a forced length make the work known exactly: every hypothesis has the maximum length on both sides.
 No shortlist of the vocabulary on either side. CTranslate2 is tried with each of its backends and with one or two
 workers, each with its share of the threads (`peer_settings`); the two fastest settings take turns with ours, and the
-better one counts. In `base_avx2_fp32` both sides are held to the instructions of a processor with AVX2 only.
-Ends with one JSON line; the exit code is 0 if every ratio reaches its bar.
+better one counts. In `base_avx2_fp32` and `base_avx2_fast` both sides are held to the instructions of a processor with
+AVX2 only. Ends with one JSON line; the exit code is 0 if every ratio reaches its bar.
 """
 
 from __future__ import annotations
@@ -108,6 +108,7 @@ CASES = [
         2.5,
     ),
     avx2_case("base_avx2_fp32", BASE, 1.2),
+    avx2_case("base_avx2_fast", FAST, 1.2),
 ]
 
 if __name__ == "__main__":

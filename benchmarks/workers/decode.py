@@ -14,6 +14,7 @@ from sparsenmt.data.batching import pad
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.beam import beam_search
 from sparsenmt.decoding.scores import Hypothesis
+from sparsenmt.decoding.side_by_side import run_side_by_side
 from sparsenmt.model.protocol import Source
 from sparsenmt.recipe import schema
 from workers.coins import Coins, coins
@@ -47,8 +48,8 @@ def main() -> None:
         return beam_search(model, memory, torch.full((len(batch),), length), options)
 
     def repeat() -> None:
-        for start in range(0, len(sources), rows):
-            results = translate(start)
+        starts = range(0, len(sources), rows)
+        for results in run_side_by_side(starts, model.searches_at_once, lambda own: map(translate, own)):
             assert all(len(hypotheses[0].tokens) == length for hypotheses in results)
 
     name = next(name for name, each in DTYPES.items() if each == dtype)

@@ -9,7 +9,7 @@ Shapes: B sentences, S source positions, S' entries of a memory, D model dimensi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ from sparsenmt.model.protocol import Source, TranslationModel
 AHEAD = 8
 """Batches that are encoded before the first is searched. Their compacted memories take at most 8 x D numbers for each
 position, beside 2 x D x layers for the keys and values of the batch that is searched, and as many at most for suspended
-searches (`pool.SearchPool`)."""
+searches (`beam.SearchPool`). Searches side by side have as many each."""
 
 ALIKE = 1 / 8
 """The largest difference in length between sources that are encoded together, as a share of the shortest."""
@@ -30,7 +30,7 @@ ALIKE = 1 / 8
 
 def encode_ahead(
     model: TranslationModel,
-    batches: Sequence[list[int]],
+    batches: Iterable[list[int]],
     lengths: Sequence[int],
     batch_tokens: int,
     *,

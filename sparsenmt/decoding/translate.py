@@ -20,6 +20,7 @@ from sparsenmt.decoding.ahead import encode_ahead
 from sparsenmt.decoding.copies import copied_texts
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source, not_finite, read_sources
 from sparsenmt.decoding.scores import Hypothesis, maximum_length
+from sparsenmt.decoding.side_by_side import run_side_by_side
 from sparsenmt.decoding.strategies import EncodedBatch, Results, strategy_of
 from sparsenmt.model.memory import Memory
 from sparsenmt.recipe.schema import Decoding
@@ -140,10 +141,10 @@ def _translate_window(
         if advance and found:
             advance(len(found))
 
-    def batches() -> Iterator[EncodedBatch]:
+    def batches(members: Iterable[list[int]]) -> Iterator[EncodedBatch]:
         for chosen, memory in encode_ahead(
             bundle.model,
-            length_batches(lengths, limit),
+            members,
             lengths,
             limit,
             read=lambda chosen: make_source(bundle, lines(chosen)),
@@ -156,7 +157,10 @@ def _translate_window(
                 batch = encoded_batch(bundle, memory, chosen, lines(chosen), options)
             yield batch
 
-    for found in strategy.search(bundle.model, batches(), guard):
+    def search(members: Iterable[list[int]]) -> Iterator[Results]:
+        return strategy.search(bundle.model, batches(members), guard)
+
+    for found in run_side_by_side(length_batches(lengths, limit), bundle.model.searches_at_once, search):
         record(found)
     if options.unknown == "copy":
         results |= _with_copies(bundle, results, options)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -39,6 +40,10 @@ def _commits_lazily() -> bool:
         return False
 
 
+_pools = threading.Lock()
+"""Held while buffers are taken from a pool or returned: searches in several threads may share it."""
+
+
 class BufferPool:
     """Buffers that one search releases and the next acquires: fresh memory costs a page fault for each page."""
 
@@ -49,17 +54,21 @@ class BufferPool:
         """An uninitialised tensor (at least ``size``), with dtype and device of ``like``."""
         if not torch.is_inference_mode_enabled():  # a tensor made in inference mode cannot be written to outside of it
             return like.new_empty(size)
-        matching = [i for i, x in enumerate(self._free) if x.dtype == like.dtype and x.device == like.device]
-        fitting = [i for i in matching if self._free[i].shape[0] >= size]
-        if fitting:
-            return self._free.pop(min(fitting, key=lambda i: self._free[i].shape[0]))
-        if matching:  # the new buffer replaces one that is too small: the pool holds no more than a search has needed
-            self._free.pop(max(matching, key=lambda i: self._free[i].shape[0]))
+        with _pools:
+            matching = [i for i, x in enumerate(self._free) if x.dtype == like.dtype and x.device == like.device]
+            fitting = [i for i in matching if self._free[i].shape[0] >= size]
+            if fitting:
+                return self._free.pop(min(fitting, key=lambda i: self._free[i].shape[0]))
+            if (
+                matching
+            ):  # the new buffer replaces one that is too small: a pool holds no more than searches have needed
+                self._free.pop(max(matching, key=lambda i: self._free[i].shape[0]))
         return like.new_empty(size)
 
     def release(self, buffers: list[Tensor]) -> None:
         """Take back buffers that nothing reads any more, and empty the list."""
-        self._free += [buffer for buffer in buffers if buffer.is_inference()]
+        with _pools:
+            self._free += [buffer for buffer in buffers if buffer.is_inference()]
         buffers.clear()
 
 

@@ -311,6 +311,11 @@ class TranslationModel(OutputProduct, Protocol):
         """
         ...
 
+    @property
+    def searches_at_once(self) -> int:
+        """The number of searches that are best run side by side in this process (`decoding.side_by_side`)."""
+        ...
+
     def packs(self, dtype: torch.dtype) -> bool:
         """Return True if this machine can decode in a dtype: floating ones, and int8 if there are such products."""
         ...

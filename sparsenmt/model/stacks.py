@@ -253,7 +253,7 @@ class Decoder(nn.Module):
         self.norm = options.last_norm()
         self.obstacle = None if cross is None else cross.obstacle(self.steps.at(0, "cross").transform)
         self._reads_source = cross is not None
-        self._recurrent = not isinstance(own, SiteModules)
+        self.is_recurrent = not isinstance(own, SiteModules)
         self._all_heads_reach = (
             isinstance(own, SiteModules) and own.heads.fixed is None
         )  # fixed ones may see everything
@@ -333,7 +333,7 @@ class Decoder(nn.Module):
 
     def _kept_before(self, t: int, segment_memory: int | None) -> int | None:
         """Positions before new ones that step ``t`` can still attend to; None: all."""
-        if self._recurrent:
+        if self.is_recurrent:
             return segment_memory if segment_memory is None else min(segment_memory, 1)
         reach = self.steps.at(t, "self").reach if self._all_heads_reach else None
         return min((most for most in (reach, segment_memory) if most is not None), default=None)
@@ -365,7 +365,7 @@ class Decoder(nn.Module):
             for block in blocks:
                 block.pack(how)
             return
-        own = [None if self._recurrent else self.steps.at(t, "self") for t in range(len(self.plan))]
+        own = [None if self.is_recurrent else self.steps.at(t, "self") for t in range(len(self.plan))]
         sockets = [(own[t], self.steps.at(t, "cross")) for t in range(len(self.plan))]
         chosen = CompiledDecoder.is_chosen(blocks, sockets, how.dtype or blocks[0].feed_forward.inner.weight.dtype)
         for block in blocks:

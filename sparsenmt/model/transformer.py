@@ -407,6 +407,12 @@ class Transformer(nn.Module):
         cache: KVCache = self.decoder.new_cache(memory, wanted, self._buffer_pool, segment_memory)
         return cache
 
+    @property
+    def searches_at_once(self) -> int:
+        observed = bool(self._listeners or self._gate_listeners)
+        compiled = self.decoder.compiled is not None and not self.decoder.is_recurrent  # those are searched in one call
+        return 2 if compiled and not observed and torch.get_num_threads() > 1 else 1
+
     def release_buffers(self) -> None:
         self._buffer_pool = BufferPool()  # a cache that still exists returns its buffers to the old one
 

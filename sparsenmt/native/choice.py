@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import time
 from collections.abc import Callable
 
@@ -36,6 +37,10 @@ _DIGITS = 8  # of the hash of PyTorch's version and the processor
 def usual_length(count: int) -> int:
     """The length that is measured for this number of tokens. There are four, so that few are measured."""
     return next((stands for most, stands in _LENGTHS if count <= most), _LONGEST)
+
+
+_alone = threading.RLock()
+"""Held during a measurement: several searches of this process may meet a class at the same time."""
 
 
 class Choice:
@@ -73,7 +78,9 @@ class Choice:
 
     def _measured(self, name: str, trial: Callable[[], Trial]) -> float:
         threads = torch.get_num_threads()
-        with torch.inference_mode():
+        with _alone, torch.inference_mode():
+            if name in self.ratios:  # another search of this process has measured it meanwhile
+                return self.ratios[name]
             found = measure(*trial())
         known = {name: found} | self._kept(threads)  # a ratio that another process has kept meanwhile is preferred
         self._ratios[threads] |= known
