@@ -30,10 +30,17 @@ class CompiledEncoder:
     Args:
         sockets: of every step.
         weights: numbers in the matrices of a layer.
+        sizes: dtype of the products, model and feed-forward dimension, heads.
     """
 
-    def __init__(self, stack: EncoderStack, sockets: Sequence[AttentionStep], weights: int) -> None:
-        self._stack, self._sockets, self._weights = stack, sockets, weights
+    def __init__(
+        self,
+        stack: EncoderStack,
+        sockets: Sequence[AttentionStep],
+        weights: int,
+        sizes: tuple[torch.dtype, int, int, int],
+    ) -> None:
+        self._stack, self._sockets, self._weights, self._sizes = stack, sockets, weights, sizes
 
     @staticmethod
     def is_chosen(blocks: Sequence[TransformerBlock], sockets: Sequence[AttentionStep], dtype: torch.dtype) -> bool:
@@ -47,7 +54,7 @@ class CompiledEncoder:
         wide, size = inner.shape
         if (4 * size + 2 * wide) * size * dtype.itemsize > LAST_LEVEL_CACHE_SIZE:  # a thread reads a layer for few rows
             return False
-        return found.faster("encoder", dtype, size, wide, blocks[0].own.learned_heads)
+        return found.faster("encoder", dtype, size, wide, blocks[0].own.learned_heads, False)
 
     @staticmethod
     def of(
@@ -66,7 +73,8 @@ class CompiledEncoder:
             pre_norm=first.norm == "pre",
             epsilon=first.self_norm.eps,
         )
-        return CompiledEncoder(stack, sockets, known[0].weights)
+        outer, heads = known[0].matrices[-1], first.own.learned_heads
+        return CompiledEncoder(stack, sockets, known[0].weights, (outer.dtype, outer.outer, outer.inner, heads))
 
     def run(self, memory: Memory, depth: int) -> Tensor | None:
         """Return the states (B, S, D) after the first ``depth`` steps from embedded sources; None: go layer by layer.
@@ -83,6 +91,9 @@ class CompiledEncoder:
         if padded_left or any(adds_to_scores(step, keys) for step in self._sockets[:depth]):
             return None
         cores = min(threads(valid.numel() * self._weights), valid.shape[0])
+        found = kernels()
+        if cores < torch.get_num_threads() and (found is None or not found.faster("encoder", *self._sizes, True)):
+            return None  # most threads would have no sentence
         return self._stack.run(states.contiguous(), lengths, depth, cores)
 
 

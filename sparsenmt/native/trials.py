@@ -89,6 +89,11 @@ def _step_classes(dtype: torch.dtype, size: int, wide: int, heads: int) -> list[
     return [(dtype, size, wide, heads, sentences) for sentences in _SENTENCES]
 
 
+def _encoder_classes(dtype: torch.dtype, size: int, wide: int, heads: int, few: bool) -> list[Sizes]:
+    """A batch, or fewer sentences than threads: those have whole sentences."""
+    return [(dtype, size, wide, heads, _SENTENCES[0 if few else 1])]
+
+
 def attend_plain(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     """Attention by plain products."""
     return torch.softmax((q @ k.transpose(-1, -2)).mul_(q.shape[-1] ** -0.5).add_(bias), -1) @ v
@@ -261,7 +266,7 @@ TRIALS: dict[str, Kind] = {
     "packed product": Kind(_packed_classes, _packed_product),
     "next tokens": Kind(_next_classes, _next),
     "next listed tokens": Kind(_listed_classes, _next_listed),
-    "encoder": Kind(_step_classes, _encoder),
+    "encoder": Kind(_encoder_classes, _encoder),
     "decoder step": Kind(_step_classes, _step),
     "recurrent decoder step": Kind(_step_classes, partial(_step, recurrent=True)),
 }
