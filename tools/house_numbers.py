@@ -45,6 +45,7 @@ REASONS = {
     "sparsenmt.data.tagging.taggers": "the tagging programs themselves, with their words and tags: no token in it",
     "sparsenmt.data.tokenizers.pipeline_description": "a file format, beside `sentencepiece_model`: no package is read",
     "sparsenmt.data.tokenizers.unigram_seeds": "an algorithm of its own, that sentencepiece lacks",
+    "sparsenmt.decoding.side_by_side": "threads and what they are sent: no search or model in it, tested alone",
     "sparsenmt.decoding.copies": "the replacement of unknown tokens by attention: no search in it",
     "sparsenmt.native.trials": "the table of measurements: no kernel in it",
     "sparsenmt.evaluation.contrast.groups": "how items are grouped in tables: no model in it",
@@ -88,6 +89,7 @@ LINES = {
     "kernels in wheels: instruction sets, sources, doctor": 480,
     "every machine: AMX, memory of training, number of threads, processes that leave a run": 60,
     "memory of decoding: one copy of a table; questions that a device is not asked": 200,
+    "int8 without VNNI, windows in training, searches side by side, lines in blocks": 440,
 }
 """The most lines of the package: what was planned for each part. New abilities get a line of their own here."""
 

@@ -28,7 +28,7 @@ few kilobytes can hold it."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BATCH_LINES, _BATCH_CHARACTERS = 10_000, 1_000_000
-_PIECE = 1 << 18  # bytes that are read at once
+_AT_ONCE = 1 << 18  # bytes that are read at once
 
 
 def read_lines(path: StrPath, *, longest: int = LONGEST_LINE) -> Iterator[str]:
@@ -52,45 +52,45 @@ def _line_lists(path: StrPath, longest: int) -> Iterator[list[str]]:
     name, number = os.fspath(path), 0
     try:
         with open_text_bytes(path) as stream:
-            for piece in _whole_lines(cast(BufferedIOBase, stream), name, longest):
-                for lines in _decoded(piece, name, number):
+            for part in _whole_lines(cast(BufferedIOBase, stream), name, longest):
+                for lines in _decoded(part, name, number):
                     number += len(lines)
                     yield lines
     except EOFError:
         raise UserError(
             f"the gzip file ends early, after line {number}",
-            where=name,
+            where=os.fspath(path),
             hint="It was probably truncated when it was copied: copy it again.",
         ) from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise UserError(
-            f"broken gzip file: {error}", where=name, hint="Copy it again, or name the unpacked text."
+            f"broken gzip file: {error}", where=os.fspath(path), hint="Copy it again, or name the unpacked text."
         ) from None
 
 
 def _whole_lines(stream: BufferedIOBase, name: str, longest: int) -> Iterator[bytes]:
-    """The bytes of a stream in pieces of whole lines, as they arrive; see `byte_lines`."""
+    """The bytes of a stream in parts of whole lines, as they arrive; see `byte_lines`."""
     number, rest = 0, b""
-    while chunk := stream.read1(max(1, min(_PIECE, longest))):
+    while chunk := stream.read1(max(1, min(_AT_ONCE, longest))):
         first, end = chunk.find(b"\n"), chunk.rfind(b"\n") + 1
         if len(rest) + (first if end else len(chunk)) > longest:
             raise _too_long(name, number + 1, longest)
         if not end:
             rest += chunk
             continue
-        piece, rest = rest + chunk[:end], chunk[end:]
-        number += piece.count(b"\n")
-        yield piece
+        part, rest = rest + chunk[:end], chunk[end:]
+        number += part.count(b"\n")
+        yield part
     if rest:
         yield rest
 
 
-def _decoded(piece: bytes, name: str, before: int) -> Iterator[list[str]]:
-    """Decode a piece of whole lines, after ``before`` others; lines before one that is invalid come first."""
+def _decoded(part: bytes, name: str, before: int) -> Iterator[list[str]]:
+    """Decode a part of whole lines, after ``before`` others; lines before one that is invalid come first."""
     try:
-        lines = piece.decode("utf-8").split("\n")
+        lines = part.decode("utf-8").split("\n")
     except UnicodeDecodeError:
-        yield from ([line] for line in decode_lines(piece.removesuffix(b"\n").split(b"\n"), name, first=before + 1))
+        yield from ([line] for line in decode_lines(part.removesuffix(b"\n").split(b"\n"), name, first=before + 1))
         return
     if not lines[-1]:
         lines.pop()

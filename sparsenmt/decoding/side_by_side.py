@@ -20,7 +20,7 @@ _Message = tuple[R | None, BaseException | None, bool]  # a result, an error, Tr
 
 
 class _CancelledError(BaseException):
-    """Raised in a thread whose results nobody waits for any more."""
+    """Raised in a thread whose results are not needed any more."""
 
 
 def deal(items: Sequence[T], shares: int) -> list[list[T]]:

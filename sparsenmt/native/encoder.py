@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.native.address import address, check
-from sparsenmt.native.packing import Layout, PackedMatrix, PackedMatrixStruct, fields, pack
+from sparsenmt.native.packing import ProductLayout, PackedMatrix, PackedMatrixStruct, fields, pack
 from sparsenmt.native.steps import HEAD_SIZES, NormStruct, NormWeights, distance, numbers, plain_product
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
@@ -32,7 +32,7 @@ class EncoderFunctions:
         layout: of the packed matrices that it multiplies.
     """
 
-    def __init__(self, library: ctypes.CDLL, layout: Layout) -> None:
+    def __init__(self, library: ctypes.CDLL, layout: ProductLayout) -> None:
         self.layout = layout
         self.run = library.sparsenmt_encode
         self.run.argtypes = [_POINTER, _SIZE, _POINTER, ctypes.c_int]

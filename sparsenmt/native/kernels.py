@@ -22,7 +22,7 @@ from sparsenmt.native import encoder, greedy, steps, trials
 from sparsenmt.native.address import address, check
 from sparsenmt.native.build import Library, wanted
 from sparsenmt.native.choice import Choice, Trial
-from sparsenmt.native.packing import KINDS, Layout, PackedMatrix, RowTable, fields, pack
+from sparsenmt.native.packing import KINDS, ProductLayout, PackedMatrix, RowTable, fields, pack
 from sparsenmt.native.sources import DECODING
 from sparsenmt.native.token_lists import MOST_FORBIDDEN, TokenLists
 from sparsenmt.native.trials import FEW_QUERIES
@@ -106,7 +106,7 @@ class Kernels:
         has.argtypes, has.restype = [_SIZE], _NUMBER
         self.products = frozenset(dtype for dtype, kind in KINDS.items() if has(kind))
         library.sparsenmt_int8_most_of_pair.argtypes, library.sparsenmt_int8_most_of_pair.restype = [], _NUMBER
-        self.layout = Layout(self.products, int(library.sparsenmt_int8_most_of_pair()))
+        self.layout = ProductLayout(self.products, int(library.sparsenmt_int8_most_of_pair()))
         self.step = steps.StepFunctions(library, self.layout)
         self.encoder = encoder.EncoderFunctions(library, self.layout)
         self.choice = Choice(path.stem)

@@ -49,7 +49,7 @@ class PackedMatrix:
     dtype: torch.dtype
     scales: Tensor | None = None  # (N), of int8
     sums: Tensor | None = None  # (N), of int8, over the inner dimension
-    most_of_pair: int = 0  # of int8, see `Layout`
+    most_of_pair: int = 0  # of int8, see `ProductLayout`
 
     @functools.cached_property
     def matrix(self) -> PackedMatrixStruct:
@@ -97,7 +97,7 @@ class RowTable:
     bias: Tensor | None  # (N)
     scales: Tensor | None = None  # (N), of int8
     sums: Tensor | None = None  # (N), of int8, over the inner dimension
-    most_of_pair: int = 0  # of int8, see `Layout`
+    most_of_pair: int = 0  # of int8, see `ProductLayout`
 
     @property
     def dtype(self) -> torch.dtype:
@@ -129,7 +129,7 @@ class RowTable:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ProductLayout:
     """The packed matrices that a library multiplies.
 
     Args:
@@ -180,7 +180,7 @@ def pack(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, most_of_pair: 
     """Pack a matrix (N, D) with its bias (N): in fp32, bf16, or int8 with a scale for each of the N rows.
 
     Args:
-        most_of_pair: of a library's `Layout`.
+        most_of_pair: of a library's `ProductLayout`.
     """
     outer, inner = weight.shape
     bias, weight = _plain(bias), weight.detach().float()

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.native.address import address, check
-from sparsenmt.native.packing import Layout, PackedMatrix, PackedMatrixStruct, fields, pack
+from sparsenmt.native.packing import ProductLayout, PackedMatrix, PackedMatrixStruct, fields, pack
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
 HEAD_SIZES = frozenset({16, 32, 48, 64, 96, 128})  # heads that attention is compiled for
@@ -33,7 +33,7 @@ class StepFunctions:
         layout: of the packed matrices that it multiplies.
     """
 
-    def __init__(self, library: ctypes.CDLL, layout: Layout) -> None:
+    def __init__(self, library: ctypes.CDLL, layout: ProductLayout) -> None:
         self.layout = layout
         self.run = library.sparsenmt_step
         self.run.argtypes = [_POINTER, _POINTER, _SIZE, *[_POINTER] * 7, ctypes.c_int]

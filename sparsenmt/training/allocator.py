@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from sparsenmt.runtime import keep_freed_memory, trim_heap
 
 _STATM = Path("/proc/self/statm")
-_LIMITS = ((0, 2.0), (20, 1.1), (100, 0.0))
-"""Updates since the last trim -> the growth of the resident size at which the heap is trimmed: that takes 0.1 s."""
+_LIMITS = ((0, 0.0, 2.0), (20, 0.0, 1.1), (20, 20.0, 1.03), (100, 0.0, 0.0))
+"""Updates and seconds since the last trim, and the growth of the resident size at which the heap is trimmed then: that
+takes 0.1 s."""
 
 
 def resident_bytes() -> int | None:
@@ -31,14 +33,14 @@ class HeapTrimmer:
     def __init__(self) -> None:
         keep_freed_memory()
         trim_heap()
-        self._updates = 0
+        self._updates, self._since = 0, time.monotonic()
         self._needed = 0  # largest resident size after an update that followed a trim
         self._trimmed = True
 
     def trim(self) -> None:
         """Return what a validation has left: memory that updates would not need all of."""
         trim_heap()
-        self._updates, self._trimmed = 0, True
+        self._updates, self._since, self._trimmed = 0, time.monotonic(), True
 
     def after_update(self) -> bool:
         """Trim the heap if it has grown too large or was not trimmed for long; return True if it was trimmed."""
@@ -48,6 +50,13 @@ class HeapTrimmer:
         self._updates += 1
         if self._trimmed:
             self._needed, self._trimmed = max(self._needed, resident), False
-        elif any(self._updates >= updates and resident > limit * self._needed for updates, limit in _LIMITS):
+        elif self._is_due(resident):
             self.trim()
         return self._trimmed
+
+    def _is_due(self, resident: int) -> bool:
+        seconds = time.monotonic() - self._since
+        return any(
+            self._updates >= updates and seconds >= least and resident > growth * self._needed
+            for updates, least, growth in _LIMITS
+        )

@@ -165,7 +165,7 @@ SIZES: dict[str, tuple[Any, ...]] = {
     "next listed tokens": (torch.float32, 32),
     "decoder step": (torch.float32, 64, 96, 4),
     "recurrent decoder step": (torch.float32, 64, 96, 4),
-    "encoder": (torch.float32, 64, 96, 4),
+    "encoder": (torch.float32, 64, 96, 4, False),
 }
 
 

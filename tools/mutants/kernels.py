@@ -38,8 +38,8 @@ KERNELS = (
     Mutant(
         "int8 without the offset of rows",
         f"{NATIVE}/products.h",
-        "*zero = inverse > 0.0f ? std::nearbyint(-least * inverse) : 0.0f;",
-        "*zero = inverse > 0.0f && least == 0.0f ? std::nearbyint(-least * inverse) : 0.0f;",
+        "const float offset = inverse > 0.0f ? std::nearbyint(-least * inverse) : 0.0f;",
+        "const float offset = inverse > 0.0f && least == 0.0f ? std::nearbyint(-least * inverse) : 0.0f;",
         DECODING,
     ),
     Mutant(
@@ -85,11 +85,39 @@ KERNELS = (
         DECODING,
     ),
     Mutant(
-        "products in fp32 only with bf16 instructions",
+        "no bf16 products with bf16 instructions",
         f"{NATIVE}/product_arguments.h",
-        "#ifdef __AVX512F__",
+        "#if defined(__AVX512F__) && defined(__AVX512BF16__)",
         "#if defined(__AVX512F__) && !defined(__AVX512F__)",
         DECODING,
+    ),
+    Mutant(
+        "int8 weights whose sums of two products saturate",
+        f"{NATIVE}/packing.py",
+        "_largest_pair(weight[part]) / (most_of_pair - 1)",
+        "_largest_pair(weight[part]) / (most_of_pair + 60)",
+        DECODING,
+    ),
+    Mutant(
+        "windows of one key less",
+        f"{NATIVE}/attention_head.h",
+        "normalize(weights_.data() + t * width_, own - given_.left, last);",
+        "normalize(weights_.data() + t * width_, own - given_.left + 1, last);",
+        ("tests/native/test_gradients.py",),
+    ),
+    Mutant(
+        "windows whose gradients of keys are those of the last block",
+        f"{NATIVE}/window_attention.cpp",
+        "store(to + e, load(to + e) + load(found + e));",
+        "store(to + e, load(found + e));",
+        ("tests/native/test_gradients.py",),
+    ),
+    Mutant(
+        "searches side by side that leave out the last batch",
+        "sparsenmt/decoding/side_by_side.py",
+        "for i, item in enumerate(items):",
+        "for i, item in enumerate(items[: max(1, len(items) - 1)]):",
+        ("tests/decoding/test_side_by_side.py",),
     ),
     Mutant(
         "AMX without the rows that tiles have in common",
