@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.native.address import address, check
-from sparsenmt.native.packing import ProductLayout, PackedMatrix, PackedMatrixStruct, fields, pack
+from sparsenmt.native.packing import PackedMatrix, PackedMatrixStruct, ProductLayout, fields, pack
 from sparsenmt.native.steps import HEAD_SIZES, NormStruct, NormWeights, distance, numbers, plain_product
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64

@@ -22,7 +22,7 @@ from sparsenmt.native import encoder, greedy, steps, trials
 from sparsenmt.native.address import address, check
 from sparsenmt.native.build import Library, wanted
 from sparsenmt.native.choice import Choice, Trial
-from sparsenmt.native.packing import KINDS, ProductLayout, PackedMatrix, RowTable, fields, pack
+from sparsenmt.native.packing import KINDS, PackedMatrix, ProductLayout, RowTable, fields, pack
 from sparsenmt.native.sources import DECODING
 from sparsenmt.native.token_lists import MOST_FORBIDDEN, TokenLists
 from sparsenmt.native.trials import FEW_QUERIES

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.native.address import address, check
-from sparsenmt.native.packing import ProductLayout, PackedMatrix, PackedMatrixStruct, fields, pack
+from sparsenmt.native.packing import PackedMatrix, PackedMatrixStruct, ProductLayout, fields, pack
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
 HEAD_SIZES = frozenset({16, 32, 48, 64, 96, 128})  # heads that attention is compiled for
