@@ -40,8 +40,9 @@ def _commits_lazily() -> bool:
         return False
 
 
-_pools = threading.Lock()
-"""Held while buffers are taken from a pool or returned: searches in several threads may share it."""
+_pools = threading.RLock()
+"""Held while buffers are taken from a pool or returned: searches in several threads may share it. Python may collect
+garbage meanwhile, and a cache that it finds returns its buffers in the same thread."""
 
 
 class BufferPool:
@@ -59,9 +60,7 @@ class BufferPool:
             fitting = [i for i in matching if self._free[i].shape[0] >= size]
             if fitting:
                 return self._free.pop(min(fitting, key=lambda i: self._free[i].shape[0]))
-            if (
-                matching
-            ):  # the new buffer replaces one that is too small: a pool holds no more than searches have needed
+            if matching:  # the new buffer replaces one that is too small: a pool holds what searches have needed
                 self._free.pop(max(matching, key=lambda i: self._free[i].shape[0]))
         return like.new_empty(size)
 

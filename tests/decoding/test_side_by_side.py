@@ -80,7 +80,7 @@ def test_whoever_stops_waiting_ends_the_threads(error: type[BaseException]) -> N
 
 
 def test_translations_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a compiled decoder: three batches and more, of which remainders are merged."""
+    """Three batches and more of a compiled decoder, of which remainders are merged."""
     decoding_kernels(torch.float32)
     monkeypatch.setenv("SPARSENMT_NATIVE", "always")
     bundle = tiny_bundle(dtype=torch.float32)
