@@ -29,18 +29,10 @@ class CompiledEncoder:
 
     Args:
         sockets: of every step.
-        weights: numbers in the matrices of a layer.
-        sizes: dtype of the products, model and feed-forward dimension, heads.
     """
 
-    def __init__(
-        self,
-        stack: EncoderStack,
-        sockets: Sequence[AttentionStep],
-        weights: int,
-        sizes: tuple[torch.dtype, int, int, int],
-    ) -> None:
-        self._stack, self._sockets, self._weights, self._sizes = stack, sockets, weights, sizes
+    def __init__(self, stack: EncoderStack, sockets: Sequence[AttentionStep]) -> None:
+        self._stack, self._sockets = stack, sockets
 
     @staticmethod
     def is_chosen(blocks: Sequence[TransformerBlock], sockets: Sequence[AttentionStep], dtype: torch.dtype) -> bool:
@@ -73,8 +65,7 @@ class CompiledEncoder:
             pre_norm=first.norm == "pre",
             epsilon=first.self_norm.eps,
         )
-        outer, heads = known[0].matrices[-1], first.own.learned_heads
-        return CompiledEncoder(stack, sockets, known[0].weights, (outer.dtype, outer.outer, outer.inner, heads))
+        return CompiledEncoder(stack, sockets)
 
     def run(self, memory: Memory, depth: int) -> Tensor | None:
         """Return the states (B, S, D) after the first ``depth`` steps from embedded sources; None: go layer by layer.
@@ -90,9 +81,9 @@ class CompiledEncoder:
         padded_left = bool((valid != (torch.arange(valid.shape[1]) < lengths[:, None])).any())
         if padded_left or any(adds_to_scores(step, keys) for step in self._sockets[:depth]):
             return None
-        cores = min(threads(valid.numel() * self._weights), valid.shape[0])
+        cores = min(threads(valid.numel() * self._stack.weights), valid.shape[0])
         found = kernels()
-        if cores < torch.get_num_threads() and (found is None or not found.faster("encoder", *self._sizes, True)):
+        if cores < torch.get_num_threads() and (found is None or not found.faster("encoder", *self._stack.sizes, True)):
             return None  # most threads would have no sentence
         return self._stack.run(states.contiguous(), lengths, depth, cores)
 

@@ -143,7 +143,7 @@ def compiled_dtypes(weight: Tensor) -> frozenset[torch.dtype]:
     """The dtypes that compiled kernels multiply this weight in, which differ from processor to processor."""
     suitable = weight.dtype == torch.float32 and weight.device.type == "cpu"
     found = kernels() if suitable else None
-    return frozenset() if found is None else found.products
+    return frozenset() if found is None else found.layout.dtypes
 
 
 LAST_LEVEL_CACHE_SIZE = 1 << 24

@@ -38,10 +38,8 @@ _ARGUMENTS = {
     "sparsenmt_drop": [
         *[_POINTER, _POINTER, _NUMBER, _POINTER, _SIZE, _NUMBER, ctypes.c_float, _POINTER, _NUMBER],
     ],
-    "sparsenmt_short_attention": [_POINTER, _NUMBER, _POINTER, _NUMBER],
-    "sparsenmt_short_attention_backward": [_POINTER, _NUMBER, *[_POINTER] * 5, _NUMBER],
-    "sparsenmt_window_attention": [_POINTER, _NUMBER, _POINTER, _NUMBER],
-    "sparsenmt_window_attention_backward": [_POINTER, _NUMBER, *[_POINTER] * 5, _NUMBER],
+    "sparsenmt_attention": [_POINTER, _NUMBER, _POINTER, _NUMBER],
+    "sparsenmt_attention_backward": [_POINTER, _NUMBER, *[_POINTER] * 5, _NUMBER],
 }
 
 
@@ -56,7 +54,7 @@ class _Problem(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Hidden:
+class HiddenKeys:
     """The keys that attention does not see.
 
     Args:
@@ -106,28 +104,24 @@ class GradientKernels:
         )
         return own, logs
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, hidden: Hidden) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, hidden: HiddenKeys) -> Tensor:
         """q (B, H, Q, E), k and v (B, H, K, E) -> (B, H, Q, E), of which heads follow queries."""
         problem, work = _problem(q, k, v, hidden)
         out = q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3])
-        function = self._library.sparsenmt_short_attention
-        if hidden.reach is not None:
-            function = self._library.sparsenmt_window_attention
-        function(ctypes.addressof(problem), q.dtype == torch.bfloat16, out.data_ptr(), self._threads(work))
+        self._library.sparsenmt_attention(
+            *(ctypes.addressof(problem), q.dtype == torch.bfloat16, out.data_ptr(), self._threads(work))
+        )
         return out.transpose(1, 2)
 
     def attend_back(
-        self, q: Tensor, k: Tensor, v: Tensor, hidden: Hidden, given: Tensor
+        self, q: Tensor, k: Tensor, v: Tensor, hidden: HiddenKeys, given: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of q, k and v from ``given`` (B, H, Q, E), that of the result of `attend`."""
         problem, work = _problem(q, k, v, hidden)
         given = given if given.stride(-1) == 1 else given.contiguous()
         found = [x.new_empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]) for x in (q, k, v)]
         to = (address(each, q.dtype, *each.shape) for each in found)
-        function = self._library.sparsenmt_short_attention_backward
-        if hidden.reach is not None:
-            function = self._library.sparsenmt_window_attention_backward
-        function(
+        self._library.sparsenmt_attention_backward(
             *(ctypes.addressof(problem), q.dtype == torch.bfloat16, address(given, q.dtype, *q.shape, free=3)),
             *((_SIZE * 3)(*given.stride()[:3]), *to, self._threads(work)),
         )
@@ -203,7 +197,7 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _problem(q: Tensor, k: Tensor, v: Tensor, hidden: Hidden) -> tuple[_Problem, int]:
+def _problem(q: Tensor, k: Tensor, v: Tensor, hidden: HiddenKeys) -> tuple[_Problem, int]:
     """The C struct, which keeps alive what it points to, and the number of multiplications of one product."""
     (batch, heads, queries, size), keys = q.shape, k.shape[2]
     check(size % _LANES == 0 and keys > 0 and queries > 0, f"heads of a multiple of {_LANES}, and keys")
@@ -226,7 +220,7 @@ class _Attention(torch.autograd.Function):
     """Attention by the kernel; the weights are computed anew for the gradients."""
 
     @staticmethod
-    def forward(ctx: Any, found: GradientKernels, q: Tensor, k: Tensor, v: Tensor, hidden: Hidden) -> Tensor:
+    def forward(ctx: Any, found: GradientKernels, q: Tensor, k: Tensor, v: Tensor, hidden: HiddenKeys) -> Tensor:
         ctx.save_for_backward(q, k, v, *([] if hidden.bias is None else [hidden.bias]))
         ctx.hidden, ctx.kernels = replace(hidden, bias=None), found
         return found.attend(q, k, v, hidden)
@@ -253,7 +247,7 @@ def _attends(q: Tensor, k: Tensor, v: Tensor) -> bool:
     )
 
 
-def _attend(found: GradientKernels, q: Tensor, k: Tensor, v: Tensor, hidden: Hidden) -> Tensor:
+def _attend(found: GradientKernels, q: Tensor, k: Tensor, v: Tensor, hidden: HiddenKeys) -> Tensor:
     rows = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     result: Tensor = _Attention.apply(found, *rows, hidden)  # type: ignore[no-untyped-call]
     return result
@@ -277,7 +271,7 @@ def attend_window(q: Tensor, k: Tensor, v: Tensor, valid: Tensor, reach: tuple[i
     if found is None or not found.faster_window(q.dtype, q.shape[3], sum(reach)):
         return None
     bias = torch.zeros(q.shape[0], k.shape[2]).masked_fill_(~valid, -torch.inf)
-    return _attend(found, q, k, v, Hidden(bias, reach=reach))
+    return _attend(found, q, k, v, HiddenKeys(bias, reach=reach))
 
 
 def attend_short(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> Tensor | None:
@@ -301,7 +295,7 @@ def attend_short(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: b
     if found is None or not found.faster_attention(q.dtype, size, max(queries, keys)):
         return None
     flat = None if bias is None else bias.reshape(batch, keys).float().contiguous()
-    return _attend(found, q, k, v, Hidden(flat, causal))
+    return _attend(found, q, k, v, HiddenKeys(flat, causal))
 
 
 def loss_kernel(logits: Tensor) -> GradientKernels | None:
@@ -360,7 +354,7 @@ def _distance(found: Tensor, expected: Tensor) -> float:
     return float(differences.nan_to_num(nan=float("inf")).max())
 
 
-def plain_attention(q: Tensor, k: Tensor, v: Tensor, hidden: Hidden) -> Tensor:
+def plain_attention(q: Tensor, k: Tensor, v: Tensor, hidden: HiddenKeys) -> Tensor:
     """The function that `attend_short` and `attend_window` compute, by PyTorch's operators."""
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
     if hidden.bias is not None:
@@ -393,7 +387,7 @@ def _attention_error(
     inputs = [_waves(batch, n, heads, size, speed=s) for n, s in ((queries, 0.7), (keys, 0.31), (keys, 1.3))]
     q, k, v = (x.to(dtype).transpose(1, 2) for x in inputs)
     bias, given = _waves(batch, keys, speed=0.9), _waves(batch, heads, queries, size, speed=0.23).to(dtype)
-    bias[0, 3:7], hidden = -torch.inf, Hidden(bias, causal, reach)
+    bias[0, 3:7], hidden = -torch.inf, HiddenKeys(bias, causal, reach)
     if reach is not None:
         bias[1, 10:30] = -torch.inf  # also queries that see none
     wide = [x.double().requires_grad_() for x in (q, k, v)]
@@ -456,7 +450,7 @@ def _attention_trial(found: GradientKernels, dtype: torch.dtype, size: int, leng
     heads = 4
     batch = max(1, _TRIAL_SCORES // (heads * length * length))
     q, k, v, given = (_waves(batch, length, heads, size, speed=s).to(dtype).transpose(1, 2) for s in (0.7, 0.3, 1.3, 2))
-    hidden = Hidden(torch.zeros(batch, length))
+    hidden = HiddenKeys(torch.zeros(batch, length))
 
     def kernel() -> object:
         found.attend(q, k, v, hidden)
@@ -481,7 +475,7 @@ def _window_trial(found: GradientKernels, dtype: torch.dtype, size: int, reach: 
     heads, left, block = 4, reach // 2, 32
     length = max(4 * block, _TRIAL_SCORES // (heads * reach) // block * block)
     q, k, v, given = (_waves(1, length, heads, size, speed=s).to(dtype).transpose(1, 2) for s in (0.7, 0.3, 1.3, 2))
-    hidden = Hidden(torch.zeros(1, length), reach=(left, reach - left))
+    hidden = HiddenKeys(torch.zeros(1, length), reach=(left, reach - left))
     at, keys = torch.arange(block)[:, None], torch.arange(block + reach)
     mask = torch.zeros(block, block + reach).masked_fill_((keys < at) | (keys > at + reach), -torch.inf).to(dtype)
 

@@ -90,7 +90,6 @@ class Kernels:
     """The library's functions.
 
     Attributes:
-        products: dtypes of packed matrices that this processor has products of.
         layout: of the packed matrices that it multiplies.
         cores: threads of every call; None: as many as its work is worth.
     """
@@ -104,9 +103,9 @@ class Kernels:
             function.argtypes, function.restype = arguments, None
         has = library.sparsenmt_has_products
         has.argtypes, has.restype = [_SIZE], _NUMBER
-        self.products = frozenset(dtype for dtype, kind in KINDS.items() if has(kind))
+        dtypes = frozenset(dtype for dtype, kind in KINDS.items() if has(kind))
         library.sparsenmt_int8_most_of_pair.argtypes, library.sparsenmt_int8_most_of_pair.restype = [], _NUMBER
-        self.layout = ProductLayout(self.products, int(library.sparsenmt_int8_most_of_pair()))
+        self.layout = ProductLayout(dtypes, int(library.sparsenmt_int8_most_of_pair()))
         self.step = steps.StepFunctions(library, self.layout)
         self.encoder = encoder.EncoderFunctions(library, self.layout)
         self.choice = Choice(path.stem)
@@ -325,12 +324,12 @@ def error(found: Kernels) -> float:
         for cores in _CHECKED_CORES:
             found.cores = cores
             errors = [_attention_error(found), _vocabulary_error(found)]
-            errors += [_product_error(found, dtype) / _PRODUCT_TOLERANCE[dtype] for dtype in found.products]
-            if found.products:
+            errors += [_product_error(found, dtype) / _PRODUCT_TOLERANCE[dtype] for dtype in found.layout.dtypes]
+            if found.layout.dtypes:
                 errors += [steps.error(found.step, threads=cores), greedy.error(found.step, threads=cores)]
                 errors.append(encoder.error(found.encoder, threads=cores))
                 errors += [_next_error(found, sentences) for sentences in (2, 90)]
-                errors += [_listed_error(found, dtype) for dtype in found.products]
+                errors += [_listed_error(found, dtype) for dtype in found.layout.dtypes]
             worst = max(worst, *errors)
     finally:
         found.cores = before

@@ -127,26 +127,34 @@ constexpr int kStoredLess = 128;  // its products are of signed bytes
 constexpr int kStoredLess = 0;
 #endif
 
-// The smaller and the larger numbers of two vectors, in one instruction; any of them may be NaN.
-inline Floats either_low(Floats a, Floats b) {
-#if defined(__AVX512F__)
-  return (Floats)_mm512_min_ps((__m512)a, (__m512)b);
-#elif defined(__AVX2__)
-  return (Floats)_mm256_min_ps((__m256)a, (__m256)b);
-#else
-  return a < b ? a : b;
-#endif
-}
+// The smallest and the largest of some numbers and 0, lane by lane, and NaN where one of them is not finite.
+struct Bounds {
+  Floats low{}, high{}, broken{};  // broken: 0 or NaN
 
-inline Floats either_high(Floats a, Floats b) {
+  // `low` and `high` take one instruction each, and may lose a NaN.
+  void add(Floats least, Floats most) {
 #if defined(__AVX512F__)
-  return (Floats)_mm512_max_ps((__m512)a, (__m512)b);
+    low = (Floats)_mm512_min_ps((__m512)low, (__m512)least);
+    high = (Floats)_mm512_max_ps((__m512)high, (__m512)most);
 #elif defined(__AVX2__)
-  return (Floats)_mm256_max_ps((__m256)a, (__m256)b);
+    low = (Floats)_mm256_min_ps((__m256)low, (__m256)least);
+    high = (Floats)_mm256_max_ps((__m256)high, (__m256)most);
 #else
-  return a > b ? a : b;
+    low = low < least ? low : least;
+    high = high > most ? high : most;
 #endif
-}
+  }
+
+  void add(Floats numbers) {
+    add(numbers, numbers);
+    broken += numbers * 0.0f;
+  }
+
+  void add(const Bounds& other) {
+    add(other.low, other.high);
+    broken += other.broken;
+  }
+};
 
 // The levels of numbers, which are divided by the scale, to the first `count` bytes from `out` on.
 inline void store_levels(uint8_t* out, int64_t count, Floats numbers, Ints zero) {
@@ -189,26 +197,17 @@ inline void store_levels_of_four(uint8_t* out, const float* x, Floats inverse, I
 // A NaN anywhere in a row makes its scale NaN, and so all its results.
 void round_int8(const float* x, int64_t size, int64_t padded, uint8_t* out, float* scale, float* zero) {
   constexpr int kTogether = 4;  // vectors, so that none waits for the one before
-  Floats low[kTogether] = {}, high[kTogether] = {}, sum[kTogether] = {};
-  const auto read = [&](int j, Floats value) {
-    low[j] = either_low(low[j], value);
-    high[j] = either_high(high[j], value);
-    sum[j] += value * 0.0f;  // NaN of what is not finite
-  };
+  Bounds bounds[kTogether];
   int64_t i = 0;
   for (; i + kTogether * kLanes <= size; i += kTogether * kLanes)
 #pragma GCC unroll 4
-    for (int j = 0; j < kTogether; j++) read(j, load(x + i + j * kLanes));
-  for (; i < size; i += kLanes) read(0, load_part(x + i, size - i, 0.0f));
-  for (int j = 1; j < kTogether; j++) {
-    low[0] = either_low(low[0], low[j]);
-    high[0] = either_high(high[0], high[j]);
-    sum[0] += sum[j];
-  }
-  const float least = -largest(-low[0]), step = (largest(high[0]) - least) / kLevels;
+    for (int j = 0; j < kTogether; j++) bounds[j].add(load(x + i + j * kLanes));
+  for (; i < size; i += kLanes) bounds[0].add(load_part(x + i, size - i, 0.0f));
+  for (int j = 1; j < kTogether; j++) bounds[0].add(bounds[j]);
+  const float least = -largest(-bounds[0].low), step = (largest(bounds[0].high) - least) / kLevels;
   const float inverse = step > 0.0f && std::isfinite(step) ? 1.0f / step : 0.0f;
   const float offset = inverse > 0.0f ? std::nearbyint(-least * inverse) : 0.0f;  // `least` may be infinite
-  *scale = step + total(sum[0]);
+  *scale = step + total(bounds[0].broken);
   *zero = offset - kStoredLess;
   const Ints added = Ints{} + static_cast<int32_t>(offset);
   i = 0;

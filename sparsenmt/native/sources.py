@@ -65,7 +65,7 @@ DECODING = SourceFiles(
 TRAINING = SourceFiles(
     "training",
     "native",
-    ("loss.cpp", "dropout.cpp", "short_attention.cpp", "window_attention.cpp"),
+    ("loss.cpp", "dropout.cpp", "attention.cpp"),
     ("vectors.h", "elements.h", "attention_head.h"),
 )
 SIMPLEX = SourceFiles(

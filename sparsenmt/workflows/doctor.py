@@ -97,7 +97,7 @@ def _decoding() -> Examined:
     if found is None:
         return Examined("decoding", "searches, encoders", None, {})
     gains = {}
-    for dtype in sorted(found.products, key=str):
+    for dtype in sorted(found.layout.dtypes, key=str):
         name = str(dtype).removeprefix("torch.")
         gains[f"product {name}"] = _gain(found.ratios("product", dtype, _SIZE, _SIZE))
         gains[f"decoder step {name}"] = _gain(found.ratios("decoder step", dtype, _SIZE, _WIDE, _HEADS))

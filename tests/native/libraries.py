@@ -79,7 +79,7 @@ def decoding_kernels(*dtypes: torch.dtype) -> Kernels:
     found = kernels()
     if found is None:
         pytest.fail(f"the kernels of decoding are not used: {why(decoding_module.library())}")
-    lacking = {NEEDED[dtype] for dtype in dtypes if dtype not in found.products}
+    lacking = {NEEDED[dtype] for dtype in dtypes if dtype not in found.layout.dtypes}
     if lacking <= flags_of_processor() and lacking:
         pytest.fail(f"the library has no products, although the processor has {sorted(lacking)}")
     if lacking:

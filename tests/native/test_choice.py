@@ -173,7 +173,7 @@ SIZES: dict[str, tuple[Any, ...]] = {
 def test_both_sides_of_a_trial_solve_the_same_problem(found: Kernels, kind: str) -> None:
     if (
         kind.endswith(("product", "next tokens", "listed tokens", "decoder step", "encoder"))
-        and torch.float32 not in found.products
+        and torch.float32 not in found.layout.dtypes
     ):
         pytest.skip("no such instructions")
     for sizes in trials.TRIALS[kind].classes(*SIZES[kind]):
@@ -232,7 +232,7 @@ def test_a_slow_kernel_is_not_used(found: Kernels, ratio: float, monkeypatch: py
     if ratio > 1:
         assert used == []
     else:
-        multiplies = torch.float32 in found.products
+        multiplies = torch.float32 in found.layout.dtypes
         assert ("step" in used) == ("encoder" in used) == multiplies and ("attend" in used) != multiplies
     logits = torch.randn(4, 50)
     for name, call in {

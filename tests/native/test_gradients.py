@@ -11,7 +11,7 @@ from sparsenmt.model.dropout import add_with_dropout, draw_bits, dropout
 from sparsenmt.native.gradients import (
     LEVELS,
     GradientKernels,
-    Hidden,
+    HiddenKeys,
     attend_short,
     attend_window,
     error,
@@ -53,7 +53,7 @@ def test_attention(found: GradientKernels, dtype: torch.dtype, queries: int, key
     result = attend_short(q, k, v, None if causal else bias, causal)
     assert result is not None
     wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
-    hidden = Hidden(None if causal else bias.double().flatten(1), causal)
+    hidden = HiddenKeys(None if causal else bias.double().flatten(1), causal)
     expected = plain_attention(wide[0], wide[1], wide[2], hidden)
     given = torch.randn(result.shape).to(dtype)  # not the layout of the result
     ours, theirs = torch.autograd.grad(result, (q, k, v), given), torch.autograd.grad(expected, wide, given.double())
@@ -78,7 +78,7 @@ def test_windows(
     assert result is not None
     wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
     bias = torch.zeros(2, length).masked_fill_(~valid, -torch.inf)
-    expected = plain_attention(wide[0], wide[1], wide[2], Hidden(bias, reach=reach))
+    expected = plain_attention(wide[0], wide[1], wide[2], HiddenKeys(bias, reach=reach))
     given = torch.randn(result.shape).to(dtype)
     ours, theirs = torch.autograd.grad(result, (q, k, v), given), torch.autograd.grad(expected, wide, given.double())
     for x, y in zip((result, *ours), (expected, *theirs), strict=True):

@@ -32,7 +32,7 @@ def library(name: str, folders: pytest.TempPathFactory) -> Kernels:
     if name == IN_USE:
         return decoding_kernels()
     built = Kernels(build_or_skip(module.library(), name, folders))
-    assert built.products == PRODUCTS.get(name, built.products)
+    assert built.layout.dtypes == PRODUCTS.get(name, built.layout.dtypes)
     return built
 
 
@@ -45,7 +45,7 @@ def products_or_skip(found: Kernels, dtype: torch.dtype) -> None:
     """Skip what a build is without; the library that is in use has all products that the processor has."""
     if found is kernels():
         decoding_kernels(dtype)
-    elif dtype not in found.products:
+    elif dtype not in found.layout.dtypes:
         pytest.skip(f"built without products of {dtype}")
 
 
@@ -171,7 +171,7 @@ def test_what_is_no_number_stays_none(found: Kernels) -> None:
     logits = torch.zeros(3, 100)
     logits[1, 37] = math.nan
     assert found.log_sums(logits).isnan().flatten().tolist() == [False, True, False]
-    for dtype in found.products - {torch.float32}:
+    for dtype in found.layout.dtypes - {torch.float32}:
         result = found.product(logits, found.layout.pack(torch.randn(40, 100), None, dtype), relu=True)
         assert result.isnan().any(1).tolist() == [False, True, False]
 

@@ -106,10 +106,10 @@ KERNELS = (
         ("tests/native/test_gradients.py",),
     ),
     Mutant(
-        "windows whose gradients of keys are those of the last block",
-        f"{NATIVE}/window_attention.cpp",
-        "store(to + e, load(to + e) + load(found + e));",
-        "store(to + e, load(found + e));",
+        "windows whose gradients of keys are those of the last part",
+        f"{NATIVE}/attention.cpp",
+        "store(sums + e, load(sums + e) + load(found + e));",
+        "store(sums + e, load(found + e));",
         ("tests/native/test_gradients.py",),
     ),
     Mutant(
