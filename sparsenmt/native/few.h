@@ -39,26 +39,59 @@ inline void fetch(const float* p) {
   for (int e = 0; e < V * kLanes; e += kLine) __builtin_prefetch(p + e);
 }
 
+// Vectors whose sums over the lanes are scores: of R queries for kKeys keys from t on, those of a query kBlock apart.
+// `here` keys are there; only if all are, registers keep what several products read.
+template <int R, int V, int kKeys, int kBlock>
+inline void multiply(const Head& head, int64_t t, int64_t here, const float* queries, int64_t query_step, Floats* products) {
+  if (here < kKeys) {
+    for (int64_t i = 0; i < here; i++)
+      for (int r = 0; r < R; r++)
+        for (int e = 0; e < V * kLanes; e += kLanes)
+          products[r * kBlock + i] += load(queries + r * query_step + e) * load(head.key(t + i) + e);
+    return;
+  }
+  const float* keys[kKeys];
+  Floats found[R * kKeys];
+#pragma GCC unroll 8
+  for (int i = 0; i < kKeys; i++) {
+    keys[i] = head.key(t + i);
+    if (t + i + kAhead < head.count) fetch<V>(head.key(t + i + kAhead));
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r++) found[r * kKeys + i] = Floats{};
+  }
+#pragma GCC unroll 2
+  for (int e = 0; e < V * kLanes; e += kLanes) {
+    Floats key[kKeys];
+#pragma GCC unroll 8
+    for (int i = 0; i < kKeys; i++) key[i] = load(keys[i] + e);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r++) {
+      const Floats query = load(queries + r * query_step + e);
+#pragma GCC unroll 8
+      for (int i = 0; i < kKeys; i++) found[r * kKeys + i] += query * key[i];
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+    for (int i = 0; i < kKeys; i++) products[r * kBlock + i] = found[r * kKeys + i];
+}
+
 // Scores of R queries, `width` apart. kLanes / R keys make a block of kLanes scores.
 template <int R, int V>
 void score(const Head& head, const float* queries, int64_t query_step, float* scores, int64_t width) {
-  constexpr int kBlock = kLanes / R;
+  constexpr int kBlock = kLanes / R, kKeys = std::min(kBlock, 8);
   for (int64_t t = 0; t < head.count; t += kBlock) {
     Floats products[kLanes] = {};
-    const int here = static_cast<int>(std::min<int64_t>(kBlock, head.count - t));
-    for (int i = 0; i < here; i++) {
-      const float* key = head.key(t + i);
-      if (t + i + kAhead < head.count) fetch<V>(head.key(t + i + kAhead));
-      for (int r = 0; r < R; r++) {
-        const float* query = queries + r * query_step;
-        Floats product = load(query) * load(key);
-        for (int e = 1; e < V; e++) product += load(query + kLanes * e) * load(key + kLanes * e);
-        products[r * kBlock + i] = product;
-      }
-    }
-    const Floats found = sums(products) * head.scale;
-    for (int r = 0; r < R; r++)
-      for (int i = 0; i < (kLanes % R ? here : kBlock); i++) scores[r * width + t + i] = found[r * kBlock + i];
+    for (int i = 0; i < kBlock; i += kKeys)
+      multiply<R, V, kKeys, kBlock>(head, t + i, head.count - t - i, queries, query_step, products + i);
+    float found[kLanes];
+    store(found, sums(products) * head.scale);
+    // Where blocks end with the width, there is also a place for the scores of keys that are not there.
+    if (kLanes % R == 0 || t + kBlock <= head.count)
+      for (int r = 0; r < R; r++) std::memcpy(scores + r * width + t, found + r * kBlock, kBlock * sizeof(float));
+    else
+      for (int r = 0; r < R; r++) std::copy(found + r * kBlock, found + r * kBlock + head.count - t, scores + r * width + t);
   }
 }
 
@@ -91,39 +124,59 @@ float soften(const Head& head, float* scores, int64_t width) {
   return 1.0f / total(sum);
 }
 
-// Vectors of the context whose sums over R queries stay in registers, beside weights and values: a divisor of V.
-template <int R, int V>
-constexpr int together() {
-  int found = V;
-  while (found > 1 && (V % found || R * found > kRegisters / 4 * 3)) found--;
-  return found;
+// kPart vectors, from `first` on, of the sums of R queries' weights times values. kSelects: values without weight are not read.
+template <int R, int V, int kPart, bool kSelects, bool kFetches>
+void mix_part(const Head& head, const float* weights, int64_t width, const float* inverse, int first, float* out,
+              int64_t out_step) {
+  Floats context[R][kPart];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 16
+    for (int e = 0; e < kPart; e++) context[r][e] = Floats{};
+  for (int64_t t = 0; t < head.count; t++) {
+    if constexpr (kSelects) {
+      bool read = false;
+      for (int r = 0; r < R; r++) read |= weights[r * width + t] != 0.0f;
+      if (!read) continue;
+    }
+    const float* value = head.value(t) + first * kLanes;
+    if (kFetches && t + kAhead < head.count) fetch<V>(head.value(t + kAhead));
+    Floats values[kPart];
+#pragma GCC unroll 16
+    for (int e = 0; e < kPart; e++) values[e] = load(value + kLanes * e);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++) {
+      const Floats weight = all(weights[r * width + t]);
+#pragma GCC unroll 16
+      for (int e = 0; e < kPart; e++) context[r][e] += values[e] * weight;
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 16
+    for (int e = 0; e < kPart; e++) store(out + r * out_step + kLanes * (first + e), context[r][e] * inverse[r]);
+}
+
+// The sums of R queries' weights times values, in parts whose sums stay in registers, beside weights and values.
+template <int R, int V, bool kSelects>
+void mix(const Head& head, const float* weights, int64_t width, const float* inverse, float* out, int64_t out_step) {
+  constexpr int kFit = static_cast<int>(kRegisters) / 4 * 3 / R, kPart = std::min(V, std::max(kFit, 1)), kRest = V % kPart;
+  mix_part<R, V, kPart, kSelects, !kSelects>(head, weights, width, inverse, 0, out, out_step);
+  for (int first = kPart; first + kPart <= V; first += kPart)
+    mix_part<R, V, kPart, kSelects, false>(head, weights, width, inverse, first, out, out_step);
+  if constexpr (kRest) mix_part<R, V, kRest, kSelects, false>(head, weights, width, inverse, V - kRest, out, out_step);
 }
 
 template <int R, int V>
 void attend(const Head& head, const float* queries, int64_t query_step, float* out, int64_t out_step, float* scratch) {
-  constexpr int kPart = together<R, V>();
   const int64_t width = (head.count + kLanes - 1) / kLanes * kLanes;
   score<R, V>(head, queries, query_step, scratch, width);
   float inverse[R];
   for (int r = 0; r < R; r++) inverse[r] = soften(head, scratch + r * width, width);
-  const bool selects = head.selects();
-  for (int first = 0; first < V; first += kPart) {
-    Floats context[R][kPart] = {};
-    for (int64_t t = 0; t < head.count; t++) {
-      bool read = !selects;
-      for (int r = 0; r < R; r++) read |= scratch[r * width + t] != 0.0f;
-      if (!read) continue;
-      const float* value = head.value(t) + first * kLanes;
-      if (!selects && first == 0 && t + kAhead < head.count) fetch<V>(head.value(t + kAhead));
-      for (int r = 0; r < R; r++) {
-        const float weight = scratch[r * width + t];
-        for (int e = 0; e < kPart; e++) context[r][e] += load(value + kLanes * e) * weight;
-      }
-    }
-    for (int r = 0; r < R; r++)
-      for (int e = 0; e < kPart; e++)
-        store(out + r * out_step + kLanes * (first + e), context[r][e] * inverse[r]);
-  }
+  if (head.selects())
+    mix<R, V, true>(head, scratch, width, inverse, out, out_step);
+  else
+    mix<R, V, false>(head, scratch, width, inverse, out, out_step);
 }
 
 template <int V>
