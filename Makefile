@@ -90,6 +90,7 @@ format: $(STAMP)  ## Format the code and apply the safe fixes of the linter
 bench: $(STAMP)  ## Time this project beside its peers (makes the peers' environments first)
 	$(BIN)/python benchmarks/peers/environments.py
 	$(BIN)/python benchmarks/decode_vs_ctranslate2.py
+	$(BIN)/python benchmarks/wheel_kernels.py
 	$(BIN)/python benchmarks/l0drop_decode.py
 	$(BIN)/python benchmarks/l0drop_training.py
 	$(BIN)/python benchmarks/train_vs_transformers.py
@@ -102,6 +103,12 @@ bench: $(STAMP)  ## Time this project beside its peers (makes the peers' environ
 	$(BIN)/python benchmarks/tied_multi.py
 	$(BIN)/python benchmarks/one_line.py
 	$(BIN)/python benchmarks/real_text.py
+	$(BIN)/python benchmarks/students.py
+	$(BIN)/python benchmarks/student_parity.py
+	$(BIN)/python benchmarks/import_parity.py
+	$(BIN)/python benchmarks/tokenizer_parity.py
+	$(BIN)/python benchmarks/adapter_memory.py
+	$(BIN)/python benchmarks/several_processes.py
 	$(BIN)/python benchmarks/peak_memory.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/long_runs.py

@@ -23,7 +23,8 @@ def command(model: Path, output: Path, target: Any, encoder_layers: int | None, 
     \b
     ctranslate2      CTranslate2 (needs the package: pip install 'sparsenmt[export]')
     safetensors-hf   Hugging Face Transformers: a Pegasus model (normalisation before
-                     the sub-layers) or a Marian model (after them)
+                     the sub-layers) or a Marian model (after them); with
+                     model.embedding_norm an mBART or a BART model
 
     OUT gets the weights in fp32, the vocabularies, a README.md with the lines that run the model, and sparsenmt.json,
     which records its origin. It computes the same: a layer that runs several times is written that often, of a model
