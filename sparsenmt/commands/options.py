@@ -219,7 +219,8 @@ decoding_options = stacked(
     click.option(
         "--window",
         type=click.IntRange(1, 2**31),
-        help="Lines, or blocks of documents, read before the first is written.  [default: 4096 lines, or 256 blocks of documents; 1 at a terminal]",
+        help="Lines, or blocks of documents, read before the first is written.  "
+        "[default: 4096 lines, or 256 blocks; 1 at a terminal]",
     ),
 )
 """The decoding options of `decode` and `distill`; see `decode_request`."""

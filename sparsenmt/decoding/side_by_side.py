@@ -19,8 +19,8 @@ R = TypeVar("R")
 _Message = tuple[R | None, BaseException | None, bool]  # a result, an error, True: the thread has ended
 
 
-class _CancelledError(BaseException):
-    """Raised in a thread whose results are not needed any more."""
+class _CancelledError(SystemExit):
+    """Raised, at any line, in a thread whose results are not needed any more; `threading` reports no exits."""
 
 
 def deal(items: Sequence[T], shares: int) -> list[list[T]]:
@@ -30,6 +30,11 @@ def deal(items: Sequence[T], shares: int) -> list[list[T]]:
         turn, place = divmod(i, shares)
         dealt[place if turn % 2 == 0 else shares - 1 - place].append(item)
     return dealt
+
+
+def divide_threads(threads: int, count: int) -> list[int]:
+    """Divide CPU threads among Python threads, of which each has one at least; the first ones have one more."""
+    return [max(1, threads // count + (i < threads % count)) for i in range(count)]
 
 
 def run_side_by_side(items: Sequence[T], count: int, work: Callable[[Iterable[T]], Iterable[R]]) -> Iterator[R]:
@@ -52,8 +57,8 @@ def run_side_by_side(items: Sequence[T], count: int, work: Callable[[Iterable[T]
     threads = torch.get_num_threads()
     found: queue.SimpleQueue[_Message[R]] = queue.SimpleQueue()
     lanes = [
-        threading.Thread(target=_run, args=(share, work, max(1, threads // count), found), daemon=True)
-        for share in deal(items, count)
+        threading.Thread(target=_run, args=(share, work, own, found), daemon=True)
+        for share, own in zip(deal(items, count), divide_threads(threads, count), strict=True)
     ]
     try:
         for lane in lanes:

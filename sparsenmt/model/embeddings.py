@@ -74,11 +74,11 @@ class Positions(nn.Module):
                 raise ValueError(f"position {end - 1} is beyond the {self.weight.shape[0]} learned positions")
             table: Tensor = self.weight
         else:
-            if end > self._table.shape[0]:
-                self._table = self._sinusoids(2 * end)
-            if self._table.device != like.device:
-                self._table = self._table.to(like.device)
-            table = self._table
+            table = self._table  # another thread may replace it by another one
+            if end > table.shape[0]:
+                self._table = table = self._sinusoids(2 * end)
+            if table.device != like.device:
+                self._table = table = table.to(like.device)
         if isinstance(start, int):
             return table[start:end].to(like.dtype)
         return table[start[:, None] + torch.arange(length, device=start.device)].to(like.dtype)

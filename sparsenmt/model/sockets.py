@@ -1,5 +1,8 @@
 """The sockets of the engine as types: the protocols that sparsity methods implement, and their arguments.
 
+In decoding, two threads may call a method at the same time, each with batches of its own (`decoding.side_by_side`):
+what it keeps between calls is replaced as one object, and read once.
+
 Shapes: B sentences, H heads, G fixed heads, Q queries, K keys, S source positions, D model dimension, E head size.
 """
 

@@ -40,7 +40,7 @@ def usual_length(count: int) -> int:
 
 
 _alone = threading.RLock()
-"""Held during a measurement: several searches of this process may meet a class at the same time."""
+"""Held until a measurement is kept: several searches of this process may meet a class at the same time."""
 
 
 class Choice:
@@ -82,10 +82,10 @@ class Choice:
             if name in self.ratios:  # another search of this process has measured it meanwhile
                 return self.ratios[name]
             found = measure(*trial())
-        known = {name: found} | self._kept(threads)  # a ratio that another process has kept meanwhile is preferred
-        self._ratios[threads] |= known
-        cache.write_record(self._record(threads), {"ratios": known})
-        return self._ratios[threads][name]
+            known = {name: found} | self._kept(threads)  # a ratio that another process has kept meanwhile is preferred
+            self._ratios[threads] |= known
+            cache.write_record(self._record(threads), {"ratios": known})
+            return self._ratios[threads][name]
 
     def _record(self, threads: int) -> str:
         return f"{self._library}-speed-{threads}.json"

@@ -80,7 +80,7 @@ class PackedEncoderLayer:
         """The C struct, D = ``size`` and F = ``wide``."""
         expected = list(matrix_shapes(size, wide).values())
         check([(each.outer, each.inner) for each in self.matrices] == expected, f"matrices of the shapes {expected}")
-        return _EncoderLayer(*(each.matrix for each in self.matrices), *(each.pointers(size) for each in self.norms))
+        return _EncoderLayer(*(each.struct for each in self.matrices), *(each.pointers(size) for each in self.norms))
 
 
 class EncoderStack:

@@ -132,7 +132,7 @@ def greedy(
         ctypes.addressof(structures),
         stack.last,
         sizes,
-        ctypes.addressof(table.structure),
+        ctypes.addressof(table.struct),
         lists.structure(),
         address(embedding.table, torch.float32, vocabulary, size),
         None if encodings is None else address(encodings[:longest], torch.float32, longest, size),

@@ -258,7 +258,7 @@ class Kernels:
         check(inner == table.inner and lists.size == table.outer, "states and lists of the table's size")
         sentences = len(lists)
         own = lists.structure()
-        pointers = buffers.pointer, ctypes.addressof(table.structure), ctypes.addressof(own)
+        pointers = buffers.pointer, ctypes.addressof(table.struct), ctypes.addressof(own)
         cores = min(self._threads(len(lists.tokens) * inner), max(sentences, 1))  # a thread takes whole sentences
         self._library.sparsenmt_next_listed(*pointers, address(x, torch.float32, rows, inner), cores)
         return buffers.found
@@ -283,7 +283,7 @@ class Kernels:
 
     def _matrix(self, weight: PackedMatrix) -> int:
         self.layout.check(weight)
-        return ctypes.addressof(weight.matrix)
+        return ctypes.addressof(weight.struct)
 
 
 def threads(work: int) -> int:

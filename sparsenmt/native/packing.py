@@ -6,11 +6,10 @@ Shapes: N rows, D inner dimension.
 from __future__ import annotations
 
 import ctypes
-import functools
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +21,7 @@ _COLUMNS = 32  # of a panel of weights
 _LEVELS = 127
 _ROWS_AT_ONCE = 2048  # that are rounded to int8: the intermediate results of a whole table would double its memory
 _VECTOR_BYTES = 64
+_STRUCT = "_struct"  # the attribute
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 """Numbers of the dtypes of packed matrices in the library."""
 
@@ -40,8 +40,28 @@ class PackedMatrixStruct(ctypes.Structure):
     )
 
 
+S = TypeVar("S", bound=ctypes.Structure)
+
+
+class _WithStruct(Generic[S]):
+    """An object with a C struct that points to its tensors."""
+
+    def _make(self) -> S:
+        raise NotImplementedError
+
+    @property
+    def struct(self) -> S:
+        """The C struct, valid as long as this object: one, also if several threads ask for it at the same time."""
+        known: S | None = vars(self).get(_STRUCT)
+        return vars(self).setdefault(_STRUCT, self._make()) if known is None else known
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the C struct: it points to these tensors, and a copy makes its own."""
+        return {name: value for name, value in vars(self).items() if name != _STRUCT}
+
+
 @dataclass(frozen=True)
-class PackedMatrix:
+class PackedMatrix(_WithStruct[PackedMatrixStruct]):
     """A matrix (N, D) in the layout of `Kernels.product`."""
 
     panels: Tensor
@@ -53,9 +73,7 @@ class PackedMatrix:
     sums: Tensor | None = None  # (N), of int8, over the inner dimension
     most_of_pair: int = 0  # of int8, see `ProductLayout`
 
-    @functools.cached_property
-    def matrix(self) -> PackedMatrixStruct:
-        """The C struct; valid as long as this object."""
+    def _make(self) -> PackedMatrixStruct:
         group, count = 4 // self.dtype.itemsize, self.outer
         shape = (-(-count // _COLUMNS), -(-self.inner // group), _COLUMNS, group)
         scales = sums = None
@@ -73,10 +91,6 @@ class PackedMatrix:
             raise ValueError(f"a matrix that was rounded to {self.dtype} has lost its rows")
         return self.panels[numbers // _COLUMNS, :, numbers % _COLUMNS, 0]
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the C struct: it points to these tensors, and a copy makes its own."""
-        return {name: value for name, value in vars(self).items() if name != "matrix"}
-
     def scratch(self, rows: int) -> int:
         """Bytes of scratch for a product with ``rows`` rows."""
         return rows * (4 * self.panels.shape[1] + 8)
@@ -92,7 +106,7 @@ class RowTableStruct(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class RowTable:
+class RowTable(_WithStruct[RowTableStruct]):
     """A matrix (N, D) of which a product reads single rows, `Kernels.next_listed`."""
 
     rows: Tensor
@@ -116,18 +130,12 @@ class RowTable:
         """D."""
         return self.rows.shape[1]
 
-    @functools.cached_property
-    def structure(self) -> RowTableStruct:
-        """The C struct; valid as long as this object."""
+    def _make(self) -> RowTableStruct:
         scales = None if self.scales is None else address(self.scales, torch.float32, self.outer)
         sums = None if self.sums is None else address(self.sums, torch.int32, self.outer)
         bias = None if self.bias is None else address(self.bias, torch.float32, self.outer)
         rows = address(self.rows, self.rows.dtype, self.outer, self.inner)
         return RowTableStruct(rows, scales, sums, bias, self.inner, KINDS[self.rows.dtype])
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the C struct: it points to these tensors, and a copy makes its own."""
-        return {name: value for name, value in vars(self).items() if name != "structure"}
 
 
 @dataclass(frozen=True)

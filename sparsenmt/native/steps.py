@@ -129,7 +129,7 @@ class PackedLayer:
         expected = [*own, *[(size, size)] * 2, (wide, size), (size, wide)]
         check([(each.outer, each.inner) for each in self.matrices] == expected, f"matrices of the shapes {expected}")
         check(min(self.largest) >= 0, "a number of largest scores that is not negative")
-        matrices = [each.matrix for each in self.matrices]
+        matrices = [each.struct for each in self.matrices]
         if self.recurrent:
             matrices.insert(1, PackedMatrixStruct())
         parts = (*matrices, *(each.pointers(size) for each in self.norms))

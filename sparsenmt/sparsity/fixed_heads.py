@@ -140,8 +140,8 @@ class FixedPatternHeads:
         self.heads = len(self.names)
         self._or_self = or_self
         self._mass = mass
-        self._made_for: tuple[object, ...] = ()
-        self._map: TokenHeadsMap | WordHeadsMap | None = None
+        # With what the map was made for: in one tuple, as searches of several threads share the heads.
+        self._known: tuple[tuple[object, ...], TokenHeadsMap | WordHeadsMap] | None = None
 
     def __call__(self, values: Tensor, keys: Keys) -> Tensor:
         if keys.queries.shape[1] == values.shape[2]:
@@ -157,10 +157,10 @@ class FixedPatternHeads:
         dtype = torch.promote_types(dtype, torch.float32)
         words = keys.features[WORD] if self._mass is not None else None
         made_for = (keys.valid, keys.positions, words, dtype)
-        if self._map is None or any(a is not b for a, b in zip(made_for, self._made_for, strict=True)):
-            self._made_for = made_for
-            self._map = self._make_map(keys, words, dtype)
-        return self._map
+        known = self._known
+        if known is None or any(a is not b for a, b in zip(made_for, known[0], strict=True)):
+            self._known = known = made_for, self._make_map(keys, words, dtype)
+        return known[1]
 
     def _make_map(self, keys: Keys, words: Tensor | None, dtype: torch.dtype) -> TokenHeadsMap | WordHeadsMap:
         if words is None:

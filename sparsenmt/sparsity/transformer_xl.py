@@ -80,10 +80,11 @@ class RelativePositions(ScoreTerm):
         lowest, highest = int(distances.min()), int(distances.max())
         if lowest < 0:
             return self._project(distances)
-        if self._known is None or self._known[0] != state or self._known[1].shape[1] <= highest:
-            known = self._project(torch.arange(max(2 * highest, 64), device=distances.device))
-            self._known = state, known
-        return self._known[1].index_select(1, distances)
+        known = self._known  # another thread may replace it
+        if known is None or known[0] != state or known[1].shape[1] <= highest:
+            vectors = self._project(torch.arange(max(2 * highest, 64), device=distances.device))
+            self._known = known = state, vectors
+        return known[1].index_select(1, distances)
 
     def _project(self, distances: Tensor) -> Tensor:
         projected = sinusoids(distances, self.weight.shape[1]).to(self.weight.dtype) @ self.weight.t()

@@ -38,8 +38,9 @@ def test_the_same_data_from_any_number_of_processes(
 
     folder = tmp_path / "prepared-0" / "tokenizers"
     encoder = BlockEncoder(Tokenizers.load(folder), data.filters, keeps_all=False)
-    with encoder_pool(folder, data.filters, 2) as pool, pytest.raises(UserError, match="has ended: it was killed"):
+    with encoder_pool(folder, data.filters, 2) as pool, pytest.raises(UserError, match="has ended: it was killed") as e:
         for block in pool.blocks(((["a b"], ["c d"]) for _ in range(1000)), encoder):
             assert block.counts.read == 1
             for process in list(pool._executor._processes.values()):  # type: ignore[union-attr]
                 os.kill(process.pid, signal.SIGKILL)
+    assert e.value.resumable

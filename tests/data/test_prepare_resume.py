@@ -73,7 +73,15 @@ def expected(data: schema.Data, works: dict[str, Any]) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("fault", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")], ids=type)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        KeyboardInterrupt(),
+        OSError(errno.ENOSPC, "No space left on device"),
+        UserError("a process was lost", resumable=True),
+    ],
+    ids=type,
+)
 def test_goes_on_after_the_finished_stages(
     data: schema.Data,
     partial: Path,

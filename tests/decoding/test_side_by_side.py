@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sparsenmt.data.input_line import input_lines
-from sparsenmt.decoding.side_by_side import deal, run_side_by_side
+from sparsenmt.decoding.side_by_side import deal, divide_threads, run_side_by_side
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.model.transformer import Transformer
 from tests.decoding.support import invented_lines, tiny_bundle
@@ -42,6 +42,7 @@ def test_all_results_come(count: int, size: int) -> None:
 
 
 def test_threads_of_torch_are_divided() -> None:
+    assert (divide_threads(5, 2), divide_threads(4, 2), divide_threads(1, 2)) == ([3, 2], [2, 2], [1, 1])
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(5)
@@ -49,7 +50,7 @@ def test_threads_of_torch_are_divided() -> None:
         def threads(items: Iterable[int]) -> Iterator[int]:
             yield from (torch.get_num_threads() for _ in items)
 
-        assert list(run_side_by_side(range(4), 2, threads)) == [2] * 4
+        assert sorted(run_side_by_side(range(4), 2, threads)) == [2, 2, 3, 3]
         assert torch.get_num_threads() == 5
     finally:
         torch.set_num_threads(before)

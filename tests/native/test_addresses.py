@@ -234,12 +234,12 @@ def test_addresses_are_asked_for_in_one_place() -> None:
 @pytest.mark.parametrize("how", [copy.deepcopy, lambda packed: pickle.loads(pickle.dumps(packed))])
 def test_a_copy_points_to_its_own_tensors(dtype: torch.dtype, how: Callable[[PackedMatrix], PackedMatrix]) -> None:
     packed = pack(torch.randn(40, 16), torch.randn(40), dtype)
-    struct = packed.matrix
+    struct = packed.struct
     other = how(packed)
     for name in ("panels", "scales", "sums", "bias"):
         tensor = getattr(other, name)
-        assert getattr(other.matrix, name) == (None if tensor is None else tensor.data_ptr())
-    assert other.matrix.panels != struct.panels and packed.matrix is struct
+        assert getattr(other.struct, name) == (None if tensor is None else tensor.data_ptr())
+    assert other.struct.panels != struct.panels and packed.struct is struct
 
 
 @torch.inference_mode()

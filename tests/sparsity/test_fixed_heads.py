@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
@@ -232,6 +233,26 @@ def test_other_keys_after_the_same_ones() -> None:
         single = values.float()
         assert heads(single, keys).dtype == torch.float32
     copy.deepcopy(heads)
+
+
+def test_two_threads_with_keys_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one thread makes its map, another one makes and uses the map of its own keys."""
+    heads, (one, two) = FixedPatternHeads(ALL, or_self=False), (sentences((5, 3)), sentences((4, 2), seed=1))
+    values = [random_values(keys, heads.heads) for keys in (one, two)]
+    make, found = heads._make_map, {}
+
+    def interrupted(keys: Keys, *rest: Any) -> Any:
+        if keys is one:
+            other = threading.Thread(target=lambda: found.update(during=heads(values[1], two)))
+            other.start()
+            other.join()
+        return make(keys, *rest)
+
+    monkeypatch.setattr(heads, "_make_map", interrupted)
+    found |= {"own": heads(values[0], one), "after": heads(values[1], two)}
+    torch.testing.assert_close(found["own"], expected(heads, one, None, or_self=False) @ values[0])
+    for name in ("during", "after"):
+        torch.testing.assert_close(found[name], expected(heads, two, None, or_self=False) @ values[1])
 
 
 def section(**site: Any) -> schema.Model:

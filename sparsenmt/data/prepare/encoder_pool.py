@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,7 +112,8 @@ class EncoderPool:
             raise UserError(
                 "one of the processes that encode the text has ended: it was killed, or the machine is out of memory",
                 where="--processes",
-                hint="Run the command again, with fewer processes if memory is short: finished stages are kept.",
+                hint="Use fewer processes if memory is short. Finished stages are kept.",
+                resumable=True,
             ) from None
 
 
@@ -132,8 +133,9 @@ def encoder_pool(folder: Path, filters: schema.Filters, processes: int | None) -
     context = multiprocessing.get_context("spawn")
     executor = ProcessPoolExecutor(processes, context, _begin, (filters,))
     try:
-        for _ in range(processes):
-            executor.submit(_start)
+        with suppress(BrokenProcessPool):  # `EncoderPool.blocks` reports it
+            for _ in range(processes):
+                executor.submit(_start)
         yield EncoderPool(executor, processes, folder)
     finally:
         executor.shutdown(wait=True, cancel_futures=True)

@@ -208,7 +208,7 @@ class _Preparation:
         }
         stages = Stages(self._staging, task, self._progress)
         stage_names = [directory.name for directory in self._directories]
-        with self._encoders() as pool:
+        with self._encoders(idle=all(map(stages.is_finished, stage_names))) as pool:
             stages.run("vocabularies", self._make_tokenizers)
             tokenizers = Tokenizers.load(self._staging / "tokenizers")
             works = [partial(self._write, number, tokenizers, pool) for number in range(len(stage_names))]
@@ -233,10 +233,11 @@ class _Preparation:
             UserError: it is missing or does not fit the texts.
         """
 
-    def _encoders(self) -> AbstractContextManager[EncoderPool]:
-        """The processes that encode the corpora; this one where successive lines are packed."""
+    def _encoders(self, *, idle: bool) -> AbstractContextManager[EncoderPool]:
+        """The processes that encode the corpora; this one if lines are packed, or none are left."""
         packs = self._data.is_language_model or self._data.documents is not None
-        return encoder_pool(self._staging / "tokenizers", self._data.filters, None if packs else self._processes)
+        processes = None if packs or idle else self._processes
+        return encoder_pool(self._staging / "tokenizers", self._data.filters, processes)
 
     def _make_tokenizers(self) -> None:
         """Save the tokenizers: those of a model, or new ones."""

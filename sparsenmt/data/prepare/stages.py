@@ -50,8 +50,8 @@ class _FinishedStage:
 def staging_directory(directory: Path) -> Iterator[Path]:
     """The temporary directory, locked for this process, in which ``directory`` is built.
 
-    A UserError removes it; after an interruption, or if the disk is full, it stays. First `recover_directory` repairs
-    what a process left that was killed while it published.
+    It stays after an interruption, if the disk is full, or after a UserError that is resumable; another one removes it.
+    First `recover_directory` repairs what a process left that was killed while it published.
 
     Raises:
         UserError: it cannot be created, or another process has locked it.
@@ -62,8 +62,9 @@ def staging_directory(directory: Path) -> Iterator[Path]:
         recover_directory(directory)
         try:
             yield partial
-        except UserError:
-            remove_tree(partial)
+        except UserError as error:
+            if not error.resumable:
+                remove_tree(partial)
             raise
 
 
@@ -113,6 +114,10 @@ class Stages:
         self._finished[name] = {"files": files, "result": result}
         self._write()
         return result
+
+    def is_finished(self, name: str) -> bool:
+        """Return True if the stage is finished."""
+        return name in self._finished
 
     @property
     def files(self) -> dict[str, Any]:
