@@ -206,7 +206,7 @@ KERNELS = (
     Mutant(
         "copies with the pointers of the original",
         f"{NATIVE}/packing.py",
-        'if name != "matrix"',
+        "if name != _STRUCT",
         "",
         ADDRESSES,
     ),
