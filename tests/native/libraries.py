@@ -13,9 +13,11 @@ import pytest
 import torch
 
 from sparsenmt.native import build
+from sparsenmt.native import gradients as training_module
 from sparsenmt.native import kernels as decoding_module
 from sparsenmt.native.build import Library
 from sparsenmt.native.compiler import Compiler, CompilerError, find_compiler
+from sparsenmt.native.gradients import GradientKernels, gradient_kernels
 from sparsenmt.native.kernels import Kernels, kernels
 from sparsenmt.sparsity.simplex import native as simplex_module
 from sparsenmt.sparsity.simplex.native import SimplexKernel, native
@@ -87,6 +89,15 @@ def decoding_kernels(*dtypes: torch.dtype) -> Kernels:
     return found
 
 
+def training_kernels() -> GradientKernels:
+    """The library of training. Skips without a compiler; fails if the library is refused."""
+    compiler_or_skip()
+    found = gradient_kernels()
+    if found is None:
+        pytest.fail(f"the kernels of training are not used: {why(training_module.library())}")
+    return found
+
+
 def simplex_kernel() -> SimplexKernel:
     """The library of alpha-entmax. Skips without a compiler; fails if the library is refused."""
     compiler_or_skip()
@@ -114,6 +125,8 @@ def why(library: Library[Any]) -> str:
 def _deviation(library: Library[Any], path: Path) -> float:
     if library.name == "simplex":
         return simplex_module.error(SimplexKernel(path))
+    if library.name == "training":
+        return training_module.error(GradientKernels(path))
     return decoding_module.error(Kernels(path))
 
 

@@ -15,21 +15,18 @@ from sparsenmt.native.gradients import (
     attend_short,
     attend_window,
     error,
-    gradient_kernels,
     loss_kernel,
     plain_attention,
     plain_drop,
 )
+from tests.native.libraries import training_kernels
 
 DTYPES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
 
 @pytest.fixture(scope="module")
 def found() -> GradientKernels:
-    kernels = gradient_kernels()
-    if kernels is None:
-        pytest.skip("no compiler")
-    return kernels
+    return training_kernels()
 
 
 def heads(length: int, dtype: torch.dtype, size: int = 48) -> Tensor:
