@@ -62,18 +62,19 @@ def limit_kernel_caches() -> None:
         os.environ.setdefault(name, _CACHED)
 
 
-_HEAP_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of glibc's mallopt
+_HEAP_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES")
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # parameters of glibc's mallopt
 _LARGEST_ON_HEAP = 32 << 20  # bytes, the most that glibc allows
 _NEVER = 2**31 - 1
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep freed blocks of up to 32 MB for later ones, unless the environment sets its thresholds.
+    """Let glibc keep freed blocks of up to 32 MB for later ones in one heap, unless the environment has its settings.
 
     By default it returns large blocks to the system at once, and asks for them again: an update of a Transformer then
-    spends a twentieth of its time on pages that the system fills with zeros (docs/experiments.md). Memory that was
-    freed only shrinks by `trim_heap` afterwards. With another C library, do nothing.
+    spends a twentieth of its time on pages that the system fills with zeros (docs/experiments.md). And by default
+    threads have heaps of their own: what the searches of a validation free in theirs is of no use to the next update.
+    Memory that was freed only shrinks by `trim_heap` afterwards. With another C library, do nothing.
     """
     if any(name in os.environ for name in _HEAP_VARIABLES):
         return
@@ -81,6 +82,7 @@ def keep_freed_memory() -> None:
         library = ctypes.CDLL("libc.so.6")
         library.mallopt(_MMAP_THRESHOLD, _LARGEST_ON_HEAP)
         library.mallopt(_TRIM_THRESHOLD, _NEVER)
+        library.mallopt(_ARENA_MAX, 1)
 
 
 def trim_heap() -> None:

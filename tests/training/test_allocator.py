@@ -92,7 +92,7 @@ def test_slow_updates_are_trimmed_more_often(
 
 
 _FAULTS = """
-import resource, sys
+import resource, sys, threading
 sys.path.insert(0, {root!r})
 from sparsenmt.runtime import keep_freed_memory
 keep_freed_memory()
@@ -107,7 +107,9 @@ def use():
         ctypes.memset(block, 1, 8 << 20)
     for block in blocks:
         libc.free(block)
-use()
+first = threading.Thread(target=use)
+first.start()
+first.join()
 before = faults()
 for _ in range(5):
     use()
@@ -116,9 +118,9 @@ print(faults() - before)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sets thresholds of glibc")
-@pytest.mark.parametrize("variable", ["", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"])
+@pytest.mark.parametrize("variable", ["", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_ARENA_MAX"])
 def test_freed_blocks_are_used_again(variable: str) -> None:
-    """Their pages are not asked for again, unless the environment sets a threshold."""
+    """Pages of blocks that a thread freed are not asked for again, unless the environment has settings of the heap."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
     if variable:
         environment[variable] = "131072"
