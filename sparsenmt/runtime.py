@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from sparsenmt.errors import UserError
@@ -62,27 +63,40 @@ def limit_kernel_caches() -> None:
         os.environ.setdefault(name, _CACHED)
 
 
-_HEAP_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES")
+_THRESHOLDS, _HEAPS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), ("MALLOC_ARENA_MAX",)
+_TUNABLES = "GLIBC_TUNABLES"
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # parameters of glibc's mallopt
 _LARGEST_ON_HEAP = 32 << 20  # bytes, the most that glibc allows
 _NEVER = 2**31 - 1
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep freed blocks of up to 32 MB for later ones in one heap, unless the environment has its settings.
+    """Let glibc keep freed blocks of up to 32 MB for later ones, unless the environment sets its thresholds.
 
     By default it returns large blocks to the system at once, and asks for them again: an update of a Transformer then
-    spends a twentieth of its time on pages that the system fills with zeros (docs/experiments.md). And by default
-    threads have heaps of their own: what the searches of a validation free in theirs is of no use to the next update.
-    Memory that was freed only shrinks by `trim_heap` afterwards. With another C library, do nothing.
+    spends a twentieth of its time on pages that the system fills with zeros (docs/experiments.md). Memory that was
+    freed only shrinks by `trim_heap` afterwards. With another C library, do nothing.
     """
-    if any(name in os.environ for name in _HEAP_VARIABLES):
+    _set_heap({_MMAP_THRESHOLD: _LARGEST_ON_HEAP, _TRIM_THRESHOLD: _NEVER}, _THRESHOLDS)
+
+
+def share_heap() -> None:
+    """Let glibc make no more heaps for new threads, unless the environment sets their number.
+
+    By default a thread has a heap of its own: what it has freed is of no use to others, and fragments apart from the
+    rest (docs/experiments.md). With another C library, do nothing.
+    """
+    _set_heap({_ARENA_MAX: 1}, _HEAPS)
+
+
+def _set_heap(values: Mapping[int, int], variables: Sequence[str]) -> None:
+    """Set parameters of glibc's `mallopt`, unless the environment has one of the variables for them."""
+    if any(name in os.environ for name in (*variables, _TUNABLES)):
         return
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL("libc.so.6")
-        library.mallopt(_MMAP_THRESHOLD, _LARGEST_ON_HEAP)
-        library.mallopt(_TRIM_THRESHOLD, _NEVER)
-        library.mallopt(_ARENA_MAX, 1)
+        for parameter, value in values.items():
+            library.mallopt(parameter, value)
 
 
 def trim_heap() -> None:

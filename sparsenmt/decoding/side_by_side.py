@@ -14,6 +14,8 @@ from typing import TypeVar
 
 import torch
 
+from sparsenmt.runtime import share_heap
+
 T = TypeVar("T")
 R = TypeVar("R")
 _Message = tuple[R | None, BaseException | None, bool]  # a result, an error, True: the thread has ended
@@ -54,6 +56,7 @@ def run_side_by_side(items: Sequence[T], count: int, work: Callable[[Iterable[T]
     if count <= 1:
         yield from work(items)
         return
+    share_heap()
     threads = torch.get_num_threads()
     found: queue.SimpleQueue[_Message[R]] = queue.SimpleQueue()
     lanes = [

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from sparsenmt.runtime import keep_freed_memory, trim_heap
+from sparsenmt.runtime import keep_freed_memory, share_heap, trim_heap
 
 _STATM = Path("/proc/self/statm")
 _LIMITS = ((0, 0.0, 2.0), (20, 0.0, 1.1), (20, 20.0, 1.03), (100, 0.0, 0.0))
@@ -32,6 +32,7 @@ class HeapTrimmer:
 
     def __init__(self) -> None:
         keep_freed_memory()
+        share_heap()
         trim_heap()
         self._updates, self._since = 0, time.monotonic()
         self._needed = 0  # largest resident size after an update that followed a trim

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import sparsenmt
-from sparsenmt.runtime import keep_freed_memory, trim_heap
+from sparsenmt.runtime import keep_freed_memory, share_heap, trim_heap
 from sparsenmt.training import allocator
 from sparsenmt.training.allocator import HeapTrimmer
 
@@ -94,8 +94,9 @@ def test_slow_updates_are_trimmed_more_often(
 _FAULTS = """
 import resource, sys, threading
 sys.path.insert(0, {root!r})
-from sparsenmt.runtime import keep_freed_memory
+from sparsenmt.runtime import keep_freed_memory, share_heap
 keep_freed_memory()
+share_heap()
 import ctypes
 libc = ctypes.CDLL("libc.so.6")
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
@@ -139,6 +140,7 @@ def test_with_another_c_library_nothing_happens(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("ctypes.CDLL", missing)
     keep_freed_memory()
+    share_heap()
     trim_heap()
 
 
