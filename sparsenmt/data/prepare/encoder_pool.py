@@ -135,7 +135,7 @@ def encoder_pool(folder: Path, filters: schema.Filters, processes: int | None) -
     try:
         with suppress(BrokenProcessPool):  # `EncoderPool.blocks` reports it
             for _ in range(processes):
-                executor.submit(_start)
+                executor.submit(int)  # does nothing: a process starts for every task while none is idle
         yield EncoderPool(executor, processes, folder)
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
@@ -150,10 +150,6 @@ def _begin(filters: schema.Filters) -> None:
     global _filters
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all; the first process ends the others
     _filters = filters
-
-
-def _start() -> None:
-    """Do nothing: a process of the pool is started for every task while none is idle."""
 
 
 @functools.cache
