@@ -89,10 +89,6 @@ class EncoderStack:
     Args:
         functions: of the library.
         heads: of self-attention.
-
-    Attributes:
-        weights: numbers in the matrices of a layer.
-        sizes: dtype of the products, model and feed-forward dimension, heads.
     """
 
     def __init__(
@@ -111,7 +107,16 @@ class EncoderStack:
         check(whole, "heads of a size that attention is compiled for")
         self._layers = (_EncoderLayer * len(layers))(*(layer.structure(self._size, self._wide) for layer in layers))
         self._heads, self._pre_norm, self._epsilon = heads, pre_norm, epsilon
-        self.weights, self.sizes = layers[0].weights, (layers[0].matrices[-1].dtype, self._size, self._wide, heads)
+
+    @property
+    def weights(self) -> int:
+        """The number of weights in the matrices of a layer."""
+        return self._given[0].weights
+
+    @property
+    def sizes(self) -> tuple[torch.dtype, int, int, int]:
+        """The dtype of the products, the model and the feed-forward dimension, the heads."""
+        return self._given[0].matrices[-1].dtype, self._size, self._wide, self._heads
 
     def __deepcopy__(self, memo: dict[int, object]) -> EncoderStack:
         """Make a copy whose structs point to its own tensors."""
