@@ -42,7 +42,7 @@ inline void fetch(const float* p) {
 // Vectors whose sums over the lanes are scores: of R queries for kKeys keys from t on, those of a query kBlock apart.
 // `here` keys are there; only if all are, registers keep what several products read.
 template <int R, int V, int kKeys, int kBlock>
-inline void multiply(const Head& head, int64_t t, int64_t here, const float* queries, int64_t query_step, Floats* products) {
+inline void key_products(const Head& head, int64_t t, int64_t here, const float* queries, int64_t query_step, Floats* products) {
   if (here < kKeys) {
     for (int64_t i = 0; i < here; i++)
       for (int r = 0; r < R; r++)
@@ -84,7 +84,7 @@ void score(const Head& head, const float* queries, int64_t query_step, float* sc
   for (int64_t t = 0; t < head.count; t += kBlock) {
     Floats products[kLanes] = {};
     for (int i = 0; i < kBlock; i += kKeys)
-      multiply<R, V, kKeys, kBlock>(head, t + i, head.count - t - i, queries, query_step, products + i);
+      key_products<R, V, kKeys, kBlock>(head, t + i, head.count - t - i, queries, query_step, products + i);
     float found[kLanes];
     store(found, sums(products) * head.scale);
     // Where blocks end with the width, there is also a place for the scores of keys that are not there.
