@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -24,10 +25,15 @@ from sparsenmt.decoding.side_by_side import run_side_by_side
 from sparsenmt.decoding.strategies import EncodedBatch, Results, strategy_of
 from sparsenmt.model.memory import Memory
 from sparsenmt.recipe.schema import Decoding
+from sparsenmt.runtime import trim_heap
 from sparsenmt.store import Bundle
 
 WINDOW = 4096
 """Lines that are sorted by length together: bounds the memory and the time to the first output, fills batches well."""
+
+_TRIM_AFTER = 20.0
+"""Seconds after which the next window begins without the buffers of earlier searches, and with a trimmed heap; that
+takes 0.02 s. Otherwise searches would write to ever more pages of these buffers for hours (docs/experiments.md)."""
 
 _SHORTER = "the longest output: --max-length-factor, --max-length-offset; or split the line."
 
@@ -97,7 +103,12 @@ def translate_lines(
         UserError: a batch does not fit into memory, the model's scores are not finite, or tags are needed and there
             are none.
     """
+    trimmed = time.monotonic()
     for batch in text_windows(lines, window, lambda line: len(line.text)):
+        if time.monotonic() - trimmed > _TRIM_AFTER:
+            bundle.model.release_buffers()
+            trim_heap()
+            trimmed = time.monotonic()
         yield from _translate_window(bundle, read_sources(bundle, batch), options, advance, compact)
 
 

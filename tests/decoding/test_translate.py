@@ -10,6 +10,7 @@ import torch
 
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.vocabulary import EOS
+from sparsenmt.decoding import translate as translate_module
 from sparsenmt.decoding.translate import Translation, one_line, sparsity_rate, translate_lines
 from sparsenmt.errors import UserError
 from sparsenmt.model.memory import Memory
@@ -77,6 +78,19 @@ def test_goes_on_after_whole_windows(method: dict[str, object]) -> None:
     for first in (5, 15):
         rest = list(translate_lines(bundle, input_lines(LINES[first:], first=first), options(**method), window=5))
         assert rest == whole[first:]
+
+
+def test_long_runs_begin_windows_without_old_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The translations are the same, to the last bit; the first windows of a short run keep their buffers."""
+    bundle, chosen, seen = tiny_bundle(2, dtype=torch.float32), options(beam_size=3), list[str]()
+    whole = list(translate_lines(bundle, input_lines(LINES), chosen, window=5))
+    release = type(bundle.model).release_buffers
+    monkeypatch.setattr(translate_module, "trim_heap", lambda: seen.append("trimmed"))
+    monkeypatch.setattr(type(bundle.model), "release_buffers", lambda self: (seen.append("released"), release(self)))
+    assert list(translate_lines(bundle, input_lines(LINES), chosen, window=5)) == whole and not seen
+    monkeypatch.setattr(translate_module, "_TRIM_AFTER", -1.0)
+    assert list(translate_lines(bundle, input_lines(LINES), chosen, window=5)) == whole
+    assert seen == ["released", "trimmed"] * 4
 
 
 def test_equals_plain_loops_from_text_to_text() -> None:
