@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.native.gradients import LEVELS, drop
+from sparsenmt.native.gradients import drop
+from sparsenmt.native.training_operators import LEVELS
 
 _ELEMENTS = 4  # share a draw
 

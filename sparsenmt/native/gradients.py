@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,22 +16,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sparsenmt.native import training_trials
 from sparsenmt.native.address import address, check
 from sparsenmt.native.build import Library, wanted
-from sparsenmt.native.choice import Choice, Trial, usual_length
+from sparsenmt.native.choice import Choice, usual_length
 from sparsenmt.native.sources import TRAINING
+from sparsenmt.native.training_operators import LEVELS, HiddenKeys, plain_drop
 
 _LANES = 16
 _MOST_KEYS, _MOST_SIZE = 256, 256  # of short sentences; a head's size
 _LEAST_REACH, _MOST_REACH = 16, 1024  # of windows
 _DTYPES = (torch.float32, torch.bfloat16)
-_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
-_CHECKED_CORES = (1, 3)
 _THREAD_WORK = 1 << 14  # numbers from which on one more thread pays
-_TRIAL_SCORES, _TRIAL_ROWS, _TRIAL_NUMBERS = 1 << 17, 64, 1 << 18
-LEVELS = 1 << 16
-"""Values of the 16 random bits that decide about a number in dropout."""
-
 _POINTER, _NUMBER, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 _ARGUMENTS = {
     "sparsenmt_loss": [_POINTER, _NUMBER, _SIZE, _SIZE, _POINTER, ctypes.c_float, _POINTER, _POINTER, _NUMBER],
@@ -51,21 +47,6 @@ class _Problem(ctypes.Structure):
         *((name, _POINTER) for name in ("q", "k", "v", "strides", "bias")),
         *((name, _SIZE) for name in ("causal", "left", "right")),
     )
-
-
-@dataclass(frozen=True)
-class HiddenKeys:
-    """The keys that attention does not see.
-
-    Args:
-        bias: (B, K) in fp32, added to the scores; minus infinity hides a key. None: no key is hidden for all queries.
-        causal: no query sees later keys.
-        reach: the keys before and after its own position that a query sees; None: all.
-    """
-
-    bias: Tensor | None = None
-    causal: bool = False
-    reach: tuple[int, int] | None = None
 
 
 class GradientKernels:
@@ -150,13 +131,13 @@ class GradientKernels:
     def faster_loss(self, logits: Tensor) -> bool:
         """Return True if `loss` is faster than PyTorch for such logits."""
         dtype, size = logits.dtype, 1 << logits.shape[1].bit_length()
-        return self.choice.faster(f"loss {_name(dtype)} {size}", partial(_loss_trial, self, dtype, size))
+        return self.choice.faster(f"loss {_name(dtype)} {size}", partial(training_trials.loss_trial, self, dtype, size))
 
     def faster_attention(self, dtype: torch.dtype, size: int, length: int) -> bool:
         """Return True if `attend`, with its gradients, is faster than PyTorch for sentences of this length."""
         stands = usual_length(length)
         name = f"attention {_name(dtype)} {size} {stands}"
-        return self.choice.faster(name, partial(_attention_trial, self, dtype, size, stands))
+        return self.choice.faster(name, partial(training_trials.attention_trial, self, dtype, size, stands))
 
     def faster_window(self, dtype: torch.dtype, size: int, reach: int) -> bool:
         """Return True if `attend` within a window, with its gradients, is faster than bands of PyTorch's operators.
@@ -166,11 +147,11 @@ class GradientKernels:
         """
         stands = max(_LEAST_REACH, 1 << (reach - 1).bit_length())
         name = f"window attention {_name(dtype)} {size} {stands}"
-        return self.choice.faster(name, partial(_window_trial, self, dtype, size, stands))
+        return self.choice.faster(name, partial(training_trials.window_trial, self, dtype, size, stands))
 
     def faster_dropout(self, dtype: torch.dtype) -> bool:
         """Return True if `drop` is faster than PyTorch."""
-        return self.choice.faster(f"dropout {_name(dtype)}", partial(_dropout_trial, self, dtype))
+        return self.choice.faster(f"dropout {_name(dtype)}", partial(training_trials.dropout_trial, self, dtype))
 
 
 def drop(x: Tensor, draws: Tensor, dropped: int, added: Tensor | None = None) -> Tensor:
@@ -179,18 +160,6 @@ def drop(x: Tensor, draws: Tensor, dropped: int, added: Tensor | None = None) ->
     if found is None or not found.faster_dropout(x.dtype):
         return plain_drop(x, draws, dropped, added)
     return found.drop(x, draws, dropped, added)
-
-
-def plain_drop(x: Tensor, draws: Tensor, dropped: int, added: Tensor | None = None) -> Tensor:
-    """Dropout of x, scaled to keep the expectation, plus a tensor of its shape.
-
-    Args:
-        draws: 16 random bits for each number of x, flat, int16.
-        dropped: a number becomes zero with probability ``dropped`` / 65,536.
-    """
-    keep = torch.ge(draws.view(x.shape), dropped - LEVELS // 2, out=torch.empty(x.shape, dtype=x.dtype))
-    kept = (x * keep).mul_(LEVELS / (LEVELS - dropped))
-    return kept if added is None else kept.add_(added)
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -324,180 +293,4 @@ def _found() -> GradientKernels | None:
 def _checked(path: Path) -> GradientKernels | None:
     """Load the library; None if it disagrees with PyTorch."""
     found = GradientKernels(path)
-    return found if error(found) <= 1 else None
-
-
-@torch.enable_grad()
-def error(found: GradientKernels) -> float:
-    """The largest deviation from PyTorch on small problems, by one thread and by several, relative to the tolerance."""
-    before, worst = found.cores, 0.0
-    try:
-        for cores in _CHECKED_CORES:
-            found.cores = cores
-            for dtype, tolerance in _TOLERANCE.items():
-                errors = [_loss_error(found, dtype), _dropout_error(found, dtype)]
-                errors += [_attention_error(found, dtype, *each) for each in _CHECKED_ATTENTION]
-                worst = max(worst, *(each / tolerance for each in errors))
-    finally:
-        found.cores = before
-    return worst
-
-
-def _waves(*shape: int, speed: float = 0.7) -> Tensor:
-    count = torch.Size(shape).numel()
-    return (torch.arange(count, dtype=torch.float32) * speed).sin().view(shape)
-
-
-def _distance(found: Tensor, expected: Tensor) -> float:
-    """The largest difference, relative where values are above 1; infinity for NaN."""
-    differences = (found.double() - expected).abs() / expected.abs().clamp_min(1)
-    return float(differences.nan_to_num(nan=float("inf")).max())
-
-
-def plain_attention(q: Tensor, k: Tensor, v: Tensor, hidden: HiddenKeys) -> Tensor:
-    """The function that `attend_short` and `attend_window` compute, by PyTorch's operators."""
-    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
-    if hidden.bias is not None:
-        scores = scores + hidden.bias[:, None, None].to(scores.dtype)
-    later = torch.arange(k.shape[2]) - torch.arange(q.shape[2])[:, None]
-    if hidden.causal:
-        scores = scores.masked_fill(later > 0, -torch.inf)
-    if hidden.reach is not None:
-        scores = scores.masked_fill((later < -hidden.reach[0]) | (later > hidden.reach[1]), -torch.inf)
-    lost = (scores == -torch.inf).all(-1, keepdim=True)
-    return torch.softmax(scores.masked_fill(lost, 0.0), -1).masked_fill(lost, 0.0) @ v
-
-
-_CHECKED_ATTENTION = (
-    *((6, 21, False, None), (21, 21, True, None)),
-    *((50, 50, False, (3, 2)), (90, 90, False, (40, 30)), (70, 70, False, (9, 0))),
-)
-"""Queries, keys, causal, reach."""
-
-
-def _attention_error(
-    found: GradientKernels,
-    dtype: torch.dtype,
-    queries: int,
-    keys: int,
-    causal: bool,
-    reach: tuple[int, int] | None,
-) -> float:
-    batch, heads, size = 2, 3, 32
-    inputs = [_waves(batch, n, heads, size, speed=s) for n, s in ((queries, 0.7), (keys, 0.31), (keys, 1.3))]
-    q, k, v = (x.to(dtype).transpose(1, 2) for x in inputs)
-    bias, given = _waves(batch, keys, speed=0.9), _waves(batch, heads, queries, size, speed=0.23).to(dtype)
-    bias[0, 3:7], hidden = -torch.inf, HiddenKeys(bias, causal, reach)
-    if reach is not None:
-        bias[1, 10:30] = -torch.inf  # also queries that see none
-    wide = [x.double().requires_grad_() for x in (q, k, v)]
-    expected = plain_attention(wide[0], wide[1], wide[2], hidden)
-    slopes = torch.autograd.grad(expected, wide, given.double())
-    results = found.attend(q, k, v, hidden), *found.attend_back(q, k, v, hidden, given)
-    return max(_distance(a, b) for a, b in zip(results, (expected.detach(), *slopes), strict=True))
-
-
-def _loss_error(found: GradientKernels, dtype: torch.dtype) -> float:
-    worst = 0.0
-    for size in (64, 77):
-        logits, target = (9 * _waves(5, size)).to(dtype), torch.arange(5) * 16 % size
-        wide = logits.double()
-        expected = torch.softmax(wide, -1).scatter_add(1, target[:, None], torch.full((5, 1), -0.9, dtype=wide.dtype))
-        own, logs = found.loss(logits, target, 0.9)
-        pairs = (
-            (logits, expected),
-            (own, wide.gather(1, target[:, None]).squeeze(1)),
-            (logs, wide.logsumexp(1)),
-        )
-        worst = max(worst, *(_distance(a, b) for a, b in pairs))
-    return worst
-
-
-def _dropout_problem(count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    draws = (torch.arange(count) * 12345 % LEVELS - LEVELS // 2).to(torch.int16)
-    return _waves(count).to(dtype), draws, _waves(count, speed=1.3).to(dtype)
-
-
-def _dropout_error(found: GradientKernels, dtype: torch.dtype) -> float:
-    worst = 0.0
-    for count in (3, 9001):
-        x, draws, added = _dropout_problem(count, dtype)
-        for more in (None, added):
-            wide = None if more is None else more.double()
-            expected = plain_drop(x.double(), draws, 20000, wide)
-            worst = max(worst, _distance(found.drop(x, draws, 20000, more), expected))
-    return worst
-
-
-def _dropout_trial(found: GradientKernels, dtype: torch.dtype) -> Trial:
-    x, draws, added = _dropout_problem(_TRIAL_NUMBERS, dtype)
-    dropped = LEVELS // 10
-    return lambda: found.drop(x, draws, dropped, added), lambda: plain_drop(x, draws, dropped, added)
-
-
-def _loss_trial(found: GradientKernels, dtype: torch.dtype, size: int) -> Trial:
-    logits, target = _waves(_TRIAL_ROWS, size).to(dtype), torch.arange(_TRIAL_ROWS) % size
-
-    def plain() -> Tensor:
-        p = torch.softmax(logits, -1, dtype=torch.float32)
-        logits.amax(-1), p.amax(-1)
-        return p.scatter_add_(1, target[:, None], p.new_full((_TRIAL_ROWS, 1), -0.9)).to(dtype)
-
-    return lambda: found.loss(logits, target, 0.0), plain
-
-
-def _attention_trial(found: GradientKernels, dtype: torch.dtype, size: int, length: int) -> Trial:
-    heads = 4
-    batch = max(1, _TRIAL_SCORES // (heads * length * length))
-    q, k, v, given = (_waves(batch, length, heads, size, speed=s).to(dtype).transpose(1, 2) for s in (0.7, 0.3, 1.3, 2))
-    hidden = HiddenKeys(torch.zeros(batch, length))
-
-    def kernel() -> object:
-        found.attend(q, k, v, hidden)
-        return found.attend_back(q, k, v, hidden, given)
-
-    def plain() -> object:
-        with torch.inference_mode(False), torch.enable_grad():
-            leaves = [x.clone().requires_grad_() for x in (q, k, v)]
-            if dtype == torch.bfloat16:
-                out = plain_attention(leaves[0], leaves[1], leaves[2], hidden)
-            else:
-                mask = torch.zeros(batch, 1, 1, length)
-                one, two, three = leaves
-                out = torch.nn.functional.scaled_dot_product_attention(one, two, three, attn_mask=mask)
-            return torch.autograd.grad(out, leaves, given.clone())
-
-    return kernel, plain
-
-
-def _window_trial(found: GradientKernels, dtype: torch.dtype, size: int, reach: int) -> Trial:
-    """A window against its bands, which are copied."""
-    heads, left, block = 4, reach // 2, 32
-    length = max(4 * block, _TRIAL_SCORES // (heads * reach) // block * block)
-    q, k, v, given = (_waves(1, length, heads, size, speed=s).to(dtype).transpose(1, 2) for s in (0.7, 0.3, 1.3, 2))
-    hidden = HiddenKeys(torch.zeros(1, length), reach=(left, reach - left))
-    at, keys = torch.arange(block)[:, None], torch.arange(block + reach)
-    mask = torch.zeros(block, block + reach).masked_fill_((keys < at) | (keys > at + reach), -torch.inf).to(dtype)
-
-    def kernel() -> object:
-        found.attend(q, k, v, hidden)
-        return found.attend_back(q, k, v, hidden, given)
-
-    def bands(x: Tensor) -> Tensor:
-        wide = torch.nn.functional.pad(x, (0, 0, left, reach - left))
-        return wide.unfold(2, block + reach, block).permute(0, 2, 1, 4, 3).flatten(0, 1).contiguous()
-
-    def plain() -> object:
-        with torch.inference_mode(False), torch.enable_grad():
-            leaves = [x.clone().requires_grad_() for x in (q, k, v)]
-            parts = (
-                leaves[0].unflatten(2, (-1, block)).transpose(1, 2).flatten(0, 1),
-                bands(leaves[1]),
-                bands(leaves[2]),
-            )
-            out = torch.nn.functional.scaled_dot_product_attention(*parts, attn_mask=mask.clone())
-            return torch.autograd.grad(
-                out.transpose(1, 2).reshape(1, length, heads, size).transpose(1, 2), leaves, given.clone()
-            )
-
-    return kernel, plain
+    return found if training_trials.error(found) <= 1 else None

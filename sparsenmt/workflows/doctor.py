@@ -12,7 +12,7 @@ import torch
 from sparsenmt import __version__
 from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
-from sparsenmt.native import build, cache, gradients
+from sparsenmt.native import build, cache, gradients, training_trials
 from sparsenmt.native import kernels as decoding
 from sparsenmt.native.compiler import find_compiler
 from sparsenmt.native.instruction_sets import CAP, cap, sets_of_machine, usable_sets
@@ -119,7 +119,7 @@ def _training() -> Examined:
         for measure in measured.values():
             measure(dtype)
     gains = {name: 1 / ratio for name, ratio in sorted(found.choice.ratios.items())}
-    return Examined("training", "loss, attention, dropout", gradients.error(found), gains)
+    return Examined("training", "loss, attention, dropout", training_trials.error(found), gains)
 
 
 def _entmax() -> Examined:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from sparsenmt.native import build
+from sparsenmt.native import build, training_trials
 from sparsenmt.native import gradients as training_module
 from sparsenmt.native import kernels as decoding_module
 from sparsenmt.native.build import Library
@@ -126,7 +126,7 @@ def _deviation(library: Library[Any], path: Path) -> float:
     if library.name == "simplex":
         return simplex_module.error(SimplexKernel(path))
     if library.name == "training":
-        return training_module.error(GradientKernels(path))
+        return training_trials.error(GradientKernels(path))
     return decoding_module.error(Kernels(path))
 
 
