@@ -1,4 +1,4 @@
-"""From recipe to model: the only module that imports both the engine and the methods.
+"""From recipe to model: the registered methods are put into the sockets of the engine.
 
 The modules of a model receive built parts and numbers, never the recipe object.
 """

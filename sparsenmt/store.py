@@ -5,10 +5,10 @@
 ``features/``             fitted source features
 ``weights.safetensors``   the model
 ``manifest.json``         format, data fingerprint, hashes of vocabularies and features, provenance
-``metrics.jsonl``         the log of training
+``metrics.jsonl``         the log of training; ``tensorboard/``: the same
 ``checkpoints/``          the states of training
 
-Every file except ``metrics.jsonl`` has a hash, in itself or in the manifest: a changed file is never used.
+Every file except the logs has a hash, in itself or in the manifest: a changed file is never used.
 """
 
 from __future__ import annotations

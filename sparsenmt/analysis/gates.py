@@ -1,7 +1,7 @@
 """The gates that a model's filters give to the source positions of sentences, and sparsity rates.
 
-The sparsity rate is always the share of real source positions, ``</s>`` included, whose test gate is exactly 0 (design
-rule 6).
+The sparsity rate is always the share of real source positions, ``</s>`` included, whose gate in evaluation is
+exactly 0 (design rule 6).
 Shapes: B sentences, S source positions.
 """
 
@@ -26,7 +26,7 @@ NO_FILTER = "no filter decides, nothing is dropped"
 
 @dataclass(frozen=True)
 class GatedLine:
-    """A line and the test gates of its tokens."""
+    """A line and the gates of its tokens in evaluation."""
 
     line: SourceLine
     gates: NDArray[np.float64] | None

@@ -1,4 +1,4 @@
-"""``sparsenmt shortlist``: the tokens that may come out of each source token."""
+"""``sparsenmt shortlist``: the tokens that a model may generate for a source sentence."""
 
 from __future__ import annotations
 

@@ -242,6 +242,6 @@ def _closed(memory: Memory, batch: Sequence[SourceLine]) -> list[int | None]:
 
 
 def sparsity_rate(translations: Iterable[Translation]) -> float | None:
-    """Return the share of source positions whose test gate is 0; None where no filter decided."""
+    """Return the share of source positions whose gate in evaluation is 0; None where no filter decided."""
     decided = [t for t in translations if t.closed is not None]
     return sum(t.closed or 0 for t in decided) / sum(len(t.source.ids) for t in decided) if decided else None

@@ -40,6 +40,7 @@ class AmxShapes {
       shapes.bytes[i] = kAmxBytes;
       shapes.rows[i] = static_cast<uint8_t>(i < 6 ? height : kAmxGroups);
     }
+    asm volatile("" : : "r"(&shapes) : "memory");  // GCC's intrinsic names the first bytes only as its input
     _tile_loadconfig(&shapes);
     asm volatile("" ::: "memory");  // GCC's loads do not say that they read memory: what was written before is there
   }

@@ -207,7 +207,7 @@ class Head {
     Floats most = never;
     for (int64_t i = 0; i < width_; i += kLanes) {
       const Ints here = numbers + static_cast<int32_t>(i);
-      const Floats x = (here > to) | (here < from) ? never : load(row + i) + load(bias_.data() + i);
+      const Floats x = ((here > to) | (here < from)) ? never : load(row + i) + load(bias_.data() + i);
       store(row + i, x);
       most = larger(x, most);
     }

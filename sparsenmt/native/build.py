@@ -6,7 +6,8 @@ library without PyTorch's headers is built in seconds and called through ctypes,
 anything fails (no compiler, no cache, a result that differs from PyTorch's), PyTorch's operators are used, and a
 warning says why, once: a failure is remembered in the cache until the compiler or a source changes.
 
-SPARSENMT_NATIVE in the environment: 0 turns the kernels off, ``build`` builds them even if the wheel has them.
+SPARSENMT_NATIVE in the environment: 0 turns the kernels off, ``always`` uses them without measuring, ``build`` builds
+them even if the wheel has them.
 SPARSENMT_NATIVE_ISA names the best instruction set to be used.
 """
 

@@ -29,6 +29,7 @@ _AVX2_FEATURES = frozenset({"avx2", "fma", "f16c", "bmi1", "bmi2"})
 _AVX512_FEATURES = ("avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl")
 _BF16_FEATURES = frozenset({"avx2", "fma", *_AVX512_FEATURES, "avx512_vnni", "avx512_bf16"})
 _AMX_FEATURES = frozenset({"amx_tile", "amx_int8", "amx_bf16"})
+_DOTPROD_FEATURES = frozenset({"asimd", "asimddp", "atomics"})  # compilers take the atomic instructions of ARMv8.1
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ INSTRUCTION_SETS = (
     InstructionSet("avx512", _X86, frozenset({"avx2", "fma", *_AVX512_FEATURES}), _AVX512),
     InstructionSet("avx_vnni", _X86, _AVX2_FEATURES | {"avx_vnni"}, (*_AVX2, "-mavxvnni")),
     InstructionSet("avx2", _X86, _AVX2_FEATURES, _AVX2),
-    InstructionSet("neon_dotprod", _ARM, frozenset({"asimd", "asimddp"}), ("-march=armv8.2-a+dotprod",)),
+    InstructionSet("neon_dotprod", _ARM, _DOTPROD_FEATURES, ("-march=armv8.2-a+dotprod",)),
     InstructionSet("neon", _ARM, frozenset(), ()),  # every 64-bit ARM processor has it
 )
 """The best of an architecture first. bf16 products need AVX-512 with bf16; int8 products are in all sets but `neon`;

@@ -327,7 +327,7 @@ class Validation(Section):
     metric: ValidationMetric = Field(
         "bleu",
         description="Metric for `keep_best` and early stopping; all but `loss` decode the validation text. `dbleu` "
-        "needs `data.dev.documents`.",
+        "needs `data.dev.documents`. Default of a language model: `bpc`.",
     )
     tokenize: ScoringTokenizer | None = Field(
         None,
@@ -419,7 +419,9 @@ class Training(Section):
     skip_nonfinite: NonNegativeInt = Field(
         0, description="Number of updates with a non-finite loss or gradient to skip before training stops."
     )
-    label_smoothing: float = Field(0.1, ge=0, lt=1, description="Mass of the target distribution spread uniformly.")
+    label_smoothing: float = Field(
+        0.1, ge=0, lt=1, description="Mass of the target distribution spread uniformly. Default of a language model: 0."
+    )
     loss_normalization: Literal["tokens", "sentences"] = Field(
         "tokens",
         description="`tokens`: mean over target tokens; `sentences`: mean over each sentence's tokens, then over "

@@ -39,7 +39,7 @@ class HeapTrimmer:
         self._trimmed = True
 
     def trim(self) -> None:
-        """Return what a validation has left: memory that updates would not need all of."""
+        """Return free memory to the system, as after a validation, which leaves more than updates need."""
         trim_heap()
         self._updates, self._since, self._trimmed = 0, time.monotonic(), True
 

@@ -237,6 +237,18 @@ def test_sums_of_int8_do_not_saturate(multiplying: Kernels, sign: int) -> None:
     torch.testing.assert_close(multiplying.product(x, packed), x @ weight.T, atol=0.3, rtol=0.01)
 
 
+@pytest.mark.parametrize("largest", [1e-44, 1e-38, 1e-37, 7e-37])
+def test_the_smallest_inputs_of_int8_are_numbers(multiplying: Kernels, largest: float) -> None:
+    """The step between two levels of such a row has no finite inverse."""
+    products_or_skip(multiplying, torch.int8)
+    x = torch.zeros(2, 64)
+    x[0, 5], x[1] = largest, 1.0
+    weight = torch.randn(40, 64)
+    result = multiplying.product(x, multiplying.layout.pack(weight, None, torch.int8))
+    torch.testing.assert_close(result[0], x[0] @ weight.T, atol=1e-35, rtol=0)
+    torch.testing.assert_close(result[1], x[1] @ weight.T, atol=0.3, rtol=0.01)
+
+
 def test_weights_of_another_layout_are_refused(multiplying: Kernels) -> None:
     products_or_skip(multiplying, torch.int8)
     packed = pack(torch.randn(40, 16), None, torch.int8, most_of_pair=77)
