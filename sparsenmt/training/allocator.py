@@ -9,7 +9,7 @@ from pathlib import Path
 from sparsenmt.runtime import keep_freed_memory, share_heap, trim_heap
 
 _STATM = Path("/proc/self/statm")
-_LIMITS = ((0, 0.0, 2.0), (20, 0.0, 1.1), (20, 20.0, 0.0), (100, 0.0, 0.0))
+_LIMITS = ((0, 0.0, 2.0), (20, 0.0, 1.1), (10, 20.0, 0.0), (100, 0.0, 0.0))
 """Updates and seconds since the last trim, and the growth of the resident size at which the heap is trimmed then: that
 takes 0.1 s. Slow updates have no limit of growth: what an update needs is known late, and the limit would rise."""
 

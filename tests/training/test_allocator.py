@@ -77,11 +77,11 @@ def test_it_is_given_back_in_time(monkeypatch: pytest.MonkeyPatch, later: int, e
     assert [i for i in range(1, 301) if free.after_update()] == expected
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(0.1, [100]), (2.0, [20, 40, 60, 80, 100])])
+@pytest.mark.parametrize(("seconds", "expected"), [(0.1, [100]), (2.0, [*range(10, 101, 10)])])
 def test_slow_updates_are_trimmed_more_often(
     monkeypatch: pytest.MonkeyPatch, seconds: float, expected: list[int]
 ) -> None:
-    """A trim takes a tenth of a second: where 20 updates take long, they are worth one whatever has grown."""
+    """A trim takes a tenth of a second: where 10 updates take long, they are worth one whatever has grown."""
     times = iter(seconds * i for i in range(1000))
     sizes = iter([100] + 400 * [105])
     monkeypatch.setattr(allocator.time, "monotonic", lambda: next(times))
