@@ -77,7 +77,7 @@ def test_it_is_given_back_in_time(monkeypatch: pytest.MonkeyPatch, later: int, e
     assert [i for i in range(1, 301) if free.after_update()] == expected
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(0.1, [100]), (2.0, [*range(10, 101, 10)])])
+@pytest.mark.parametrize(("seconds", "expected"), [(0.1, [100]), (3.0, [*range(10, 101, 10)])])
 def test_slow_updates_are_trimmed_more_often(
     monkeypatch: pytest.MonkeyPatch, seconds: float, expected: list[int]
 ) -> None:
