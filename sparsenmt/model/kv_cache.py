@@ -45,6 +45,10 @@ _pools = threading.RLock()
 garbage meanwhile, and a cache that it finds returns its buffers in the same thread."""
 
 
+_ROOM = 4
+"""How many times larger than asked for a free buffer may be: searches of few rows leave large ones to the next batch."""
+
+
 class BufferPool:
     """Buffers that one search releases and the next acquires: fresh memory costs a page fault for each page."""
 
@@ -56,12 +60,15 @@ class BufferPool:
         if not torch.is_inference_mode_enabled():  # a tensor made in inference mode cannot be written to outside of it
             return like.new_empty(size)
         with _pools:
-            matching = [i for i, x in enumerate(self._free) if x.dtype == like.dtype and x.device == like.device]
-            fitting = [i for i in matching if self._free[i].shape[0] >= size]
+            matching = {
+                i: len(x) for i, x in enumerate(self._free) if x.dtype == like.dtype and x.device == like.device
+            }
+            fitting = [i for i, length in matching.items() if size <= length <= _ROOM * size]
             if fitting:
-                return self._free.pop(min(fitting, key=lambda i: self._free[i].shape[0]))
-            if matching:  # the new buffer replaces one that is too small: a pool holds what searches have needed
-                self._free.pop(max(matching, key=lambda i: self._free[i].shape[0]))
+                return self._free.pop(min(fitting, key=matching.__getitem__))
+            smaller = [i for i, length in matching.items() if length < size]
+            if smaller:  # the new buffer replaces one that is too small: a pool holds what searches have needed
+                self._free.pop(max(smaller, key=matching.__getitem__))
         return like.new_empty(size)
 
     def release(self, buffers: list[Tensor]) -> None:
