@@ -46,7 +46,7 @@ garbage meanwhile, and a cache that it finds returns its buffers in the same thr
 
 
 _ROOM = 4
-"""How many times larger than asked for a free buffer may be: searches of few rows leave large ones to the next batch."""
+"""How many times larger than needed a free buffer may be: searches of few rows leave large ones to the next batch."""
 
 
 class BufferPool:

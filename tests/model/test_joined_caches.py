@@ -169,6 +169,19 @@ def test_a_system_without_room_to_spare() -> None:
 
 
 @torch.inference_mode()
+def test_a_search_of_few_rows_leaves_large_buffers_to_others() -> None:
+    pool, like = BufferPool(), torch.empty(0)
+    large, small, other = torch.empty(1000), torch.empty(300), torch.empty(400, dtype=torch.bfloat16)
+    pool.release([large, small, other])
+    assert pool.acquire(100, like) is small
+    assert pool.acquire(240, like).shape == (240,) and len(pool._free) == 2, "a new one"
+    assert pool.acquire(250, like) is large
+    pool.release([large, small])
+    assert pool.acquire(1001, like).shape == (1001,)
+    assert pool._free == [other, small], "the largest of those that are too small is replaced"
+
+
+@torch.inference_mode()
 def test_buffers_are_kept_for_the_next_search_until_they_are_released() -> None:
     model = random_model()
 
