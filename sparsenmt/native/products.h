@@ -205,7 +205,8 @@ void round_int8(const float* x, int64_t size, int64_t padded, uint8_t* out, floa
   for (; i < size; i += kLanes) bounds[0].add(load_part(x + i, size - i, 0.0f));
   for (int j = 1; j < kTogether; j++) bounds[0].add(bounds[j]);
   const float least = -largest(-bounds[0].low), step = (largest(bounds[0].high) - least) / kLevels;
-  const float inverse = step > 0.0f && std::isfinite(1.0f / step) ? 1.0f / step : 0.0f;  // of the smallest, infinite
+  // The inverse of a step below 3e-39 is infinite: such a row counts as zeros.
+  const float inverse = step > 0.0f && std::isfinite(1.0f / step) ? 1.0f / step : 0.0f;
   const float offset = inverse > 0.0f ? std::nearbyint(-least * inverse) : 0.0f;  // `least` may be infinite
   *scale = step + total(bounds[0].broken);
   *zero = offset - kStoredLess;
