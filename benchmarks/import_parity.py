@@ -2,7 +2,9 @@
 
 Makes small models with random weights in the environment of the peer `transformers`, imports each, and prints the
 largest difference of a logit in float64 and fp32, how many greedy and beam outputs are equal (of searches that ended by
-themselves), and the difference of the model that was exported again. Exit code 1 if a difference is too large.
+themselves), and the difference of the model that was exported again. A ratio is the largest of these differences over
+its tolerance; its bar, 1, is the most that it may be. Ends with one JSON line; the exit code is 1 if a difference is
+too large or an output differs.
 
     python benchmarks/import_parity.py [--keep FOLDER]
 """
@@ -10,6 +12,7 @@ themselves), and the difference of the model that was exported again. Exit code 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
@@ -98,13 +101,15 @@ def main() -> int:
             export_again(imported, again / name)
         subprocess.run([python, str(WORKER), "run", *(str(again / name) for name in models)], check=True)
         print("| variant | float64 | fp32 | greedy | beam | exported again, fp32 |\n|---|---|---|---|---|---|")
-        good = True
+        good, ratios = True, {}
         for name, imported in models.items():
             found = compare(imported)
             back = difference_again(imported, again / name)
             good &= found.good and back < SINGLE
+            ratios[name] = round(max(found.double / DOUBLE, found.single / SINGLE, back / SINGLE), 4)
             outputs = " | ".join(f"{e} of {c}" for e, c in zip(found.equal, found.compared, strict=True))
             print(f"| {name} | {found.double:.1e} | {found.single:.1e} | {outputs} | {back:.1e} |", flush=True)
+    print(json.dumps({"name": "import_parity", "ratios": ratios, "bars": dict.fromkeys(ratios, 1.0), "ok": good}))
     return 0 if good else 1
 
 
