@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -13,32 +14,34 @@ from sparsenmt.data.tokenizers.frame import NO_FRAMES, FramePair
 from sparsenmt.model.protocol import Source, TranslationModel
 from sparsenmt.training.loss import negative_log_likelihood
 
+M = TypeVar("M", bound=TranslationModel)
 
-class Validator:
-    """Computes the loss and the metrics with a model of its own.
+
+class Validator(Generic[M]):
+    """Computes the loss and the metrics with a model of its own, which exists during a validation only.
+
+    Packed weights and buffers that stayed would keep the heap of the updates in parts (docs/experiments.md).
 
     Args:
-        model: fp32, used for nothing else.
-        load: loads weights into ``model`` and prepares it for decoding.
+        make: makes a model with these weights, in fp32, ready for decoding.
         dev: the validation set.
-        metrics: name -> function that computes the metric with ``model``; called after the loss.
+        metrics: name -> function that computes the metric with that model; called after the loss.
         depth: exits of the encoder and of the decoder that are evaluated; None: the deepest.
         frames: the tokens around sources and targets, of the recipe's languages.
     """
 
     def __init__(
         self,
-        model: TranslationModel,
-        load: Callable[[Mapping[str, torch.Tensor]], None],
+        make: Callable[[Mapping[str, torch.Tensor]], M],
         dev: Dataset,
-        metrics: Mapping[str, Callable[[], float]],
+        metrics: Mapping[str, Callable[[M], float]],
         *,
         device: torch.device,
         batch_tokens: int,
         depth: tuple[Sequence[int] | None, Sequence[int] | None] = (None, None),
         frames: FramePair = NO_FRAMES,
     ) -> None:
-        self._model, self._load, self._dev, self._metrics = model, load, dev, dict(metrics)
+        self._make, self._dev, self._metrics = make, dev, dict(metrics)
         self._encoder_exits, self._decoder_exits = depth
         self._device, self._batch_tokens, self._frames = device, batch_tokens, frames
 
@@ -48,16 +51,13 @@ class Validator:
         ``loss`` is the mean negative log-likelihood of a target token in nats, without label smoothing;
         ``NAME_closed``, for each auxiliary loss, the share of source positions that its filters close.
         """
-        self._load(weights)
-        try:
-            values = self._losses()
-            values.update({name: measure() for name, measure in self._metrics.items()})
-        finally:
-            self._model.release_buffers()  # updates need the memory
+        model = self._make(weights)
+        values = self._losses(model)
+        values.update({name: measure(model) for name, measure in self._metrics.items()})
         return values
 
     @torch.inference_mode()
-    def _losses(self) -> dict[str, float]:
+    def _losses(self, model: M) -> dict[str, float]:
         total, tokens, positions = 0.0, 0, 0
         closed: dict[str, float] = {}
         more = self._frames.source.size, self._frames.target.size
@@ -66,12 +66,10 @@ class Validator:
             index = IndexBatch(np.zeros(len(chosen), dtype=np.int64), np.asarray(chosen, dtype=np.int64))
             batch = collate([self._dev], index, self._frames).to(self._device)
             source = Source(batch.source, batch.source_valid, batch.features)
-            encoded = self._model.encode(source, exits=self._encoder_exits, compact=True)
+            encoded = model.encode(source, exits=self._encoder_exits, compact=True)
             (memory,) = encoded.memories.values()
-            (hidden,) = self._model.decode(batch.target_input, memory, exits=self._decoder_exits).values()
-            nll = negative_log_likelihood(
-                self._model, hidden[batch.target_valid], batch.target_output[batch.target_valid]
-            )
+            (hidden,) = model.decode(batch.target_input, memory, exits=self._decoder_exits).values()
+            nll = negative_log_likelihood(model, hidden[batch.target_valid], batch.target_output[batch.target_valid])
             total += float(nll.sum())
             tokens += batch.target_tokens
             positions += batch.source_tokens

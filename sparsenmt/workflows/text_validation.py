@@ -18,12 +18,15 @@ from sparsenmt.workflows.score_text import token_nats
 def make_text_validator(
     recipe: Recipe, data: PreparedText, device: torch.device
 ) -> Callable[[Mapping[str, torch.Tensor]], dict[str, float]]:
-    """Build the validation of a recipe, with a model of its own: weights in fp32 -> values by name."""
+    """Return the validation of a recipe: weights in fp32 -> values by name.
+
+    It makes a model of its own each time, as `Validator` does.
+    """
     size = data.tokenizer.size
-    model = build_model(recipe.model, source_size=size, target_size=size, seed=recipe.training.seed).to(device)
     reading, metric = TextReading.of(recipe), recipe.training.validation.metric
 
     def validate(weights: Mapping[str, torch.Tensor]) -> dict[str, float]:
+        model = build_model(recipe.model, source_size=size, target_size=size, seed=recipe.training.seed).to(device)
         store.load_weights(model, weights, "validation")
         model.pack(torch.float32)
         nats = token_nats(model, data.dev.ids, reading, device, shown=False)

@@ -17,6 +17,7 @@ from sparsenmt.evaluation.metrics import check_tokenizer, corpus_scores
 from sparsenmt.evaluation.scorer import DEFAULT_TOKENIZER, ScoringOptions
 from sparsenmt.evaluation.tokenizer_choice import CHARACTERS, fit_to_text, fitting_tokenizer, lacks_spaces
 from sparsenmt.metric import METRICS
+from sparsenmt.model.transformer import Transformer
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.training.state import Progress
@@ -87,17 +88,14 @@ def recorded_tokenizer(scoring: ScoringOptions) -> str | None:
 
 def make_validator(
     recipe: Recipe, data: PreparedData, device: torch.device, scoring: ScoringOptions | None = None
-) -> Validator:
-    """Build the validation of a recipe, with a model of its own.
+) -> Validator[Transformer]:
+    """Return the validation of a recipe.
 
     Args:
         scoring: `validation_scoring`; None: that of a new run.
     """
     scoring = scoring or validation_scoring(recipe, data)
-    sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
-    model = build_model(recipe.model, **sizes, seed=recipe.training.seed).to(device)
     validation = recipe.training.validation
-    bundle = store.Bundle(recipe, data.tokenizers, data.features, model, device)
     options = recipe.decoding.model_copy(update={"method": "beam", "beam_size": validation.beam_size})
     count = validation.max_sentences
     targets = [target for _, target in data.dev_lines[:count]]
@@ -106,11 +104,15 @@ def make_validator(
     documents = None if data.dev_documents is None else data.dev_documents[:count]
     packing = recipe.data.documents
 
-    def load(weights: Mapping[str, torch.Tensor]) -> None:
+    def make(weights: Mapping[str, torch.Tensor]) -> Transformer:
+        sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
+        model = build_model(recipe.model, **sizes, seed=recipe.training.seed).to(device)
         store.load_weights(model, weights, "validation")
         model.pack(torch.float32)
+        return model
 
-    def measure() -> float:
+    def measure(model: Transformer) -> float:
+        bundle = store.Bundle(recipe, data.tokenizers, data.features, model, device)
         if packing is not None and documents is not None:
             blocks = translate_documents(bundle, lines, options, packing)
             outputs = [line for block in blocks for line in block.lines]
@@ -119,14 +121,15 @@ def make_validator(
         settings = scoring.settings(language=recipe.data.target_language, documents=documents)
         return corpus_scores(outputs, [targets], settings)[0].value
 
-    metrics: dict[str, Callable[[], float]] = {} if validation.metric == "loss" else {validation.metric: measure}
+    metrics: dict[str, Callable[[Transformer], float]] = (
+        {} if validation.metric == "loss" else {validation.metric: measure}
+    )
     return Validator(
-        model,
-        load,
+        make,
         data.dev,
         metrics,
         device=device,
         batch_tokens=recipe.training.batch_tokens,
         depth=(options.encoder_exits, options.decoder_exits),
-        frames=bundle.frames,
+        frames=data.tokenizers.frames.of(recipe.decoding),
     )

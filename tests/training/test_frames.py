@@ -70,5 +70,5 @@ def test_validation_loss_is_that_of_the_sentences(tmp_path: Path) -> None:
     dev, model = dataset_of(tmp_path, pairs(9, 2)), small_model(4)
     batch = collate([dev], everything(9), FRAMES)
     result = accumulate_gradients(small_model(4), batch, Objective(0.0, "tokens", {}), UpdateTotals.of([batch]))
-    validator = Validator(model, lambda _: None, dev, {}, device=torch.device("cpu"), batch_tokens=60, frames=FRAMES)
+    validator = Validator(lambda _: model, dev, {}, device=torch.device("cpu"), batch_tokens=60, frames=FRAMES)
     assert validator({})["loss"] == pytest.approx(result.loss, rel=1e-9)

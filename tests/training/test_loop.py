@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import shutil
+import weakref
 from pathlib import Path
 
 import pytest
@@ -293,14 +295,15 @@ def test_auxiliary_losses_are_trained_and_reported(tmp_path: Path, dataset: Data
 def test_validation_loss_is_the_mean_of_a_token(tmp_path: Path) -> None:
     rows = pairs(20, 9)
     dev = dataset_of(tmp_path / "dev", rows)
-    model, other = small_model(3), small_model(4)
+    model = small_model(3)
     for size in (1, 40, 10_000):
 
-        def load(state: object) -> None:
+        def make(state: object) -> Transformer:
+            other = small_model(4)
             other.load_state_dict(state)  # type: ignore[arg-type]
-            other.eval()
+            return other.eval()
 
-        validator = Validator(other, load, dev, {"fixed": lambda: 7.0}, device=torch.device("cpu"), batch_tokens=size)
+        validator = Validator(make, dev, {"fixed": lambda _: 7.0}, device=torch.device("cpu"), batch_tokens=size)
         trainer = make_trainer(tmp_path / "model", dev, training_options(), model=model, validate=validator)
         values = validator(trainer.weights.state())
         from sparsenmt.training.gradients import Objective
@@ -309,17 +312,24 @@ def test_validation_loss_is_the_mean_of_a_token(tmp_path: Path) -> None:
         assert values == {"loss": pytest.approx(float(expected.detach()), rel=1e-9), "fixed": 7.0}
 
 
-def test_a_validation_leaves_no_buffers(tmp_path: Path) -> None:
-    """Those of its searches would be there during the updates that follow, and be more after every validation."""
-    dev, model, released = dataset_of(tmp_path / "dev", pairs(20, 9)), small_model(3), []
-    model.release_buffers = lambda: released.append(1)  # type: ignore[method-assign]
+def test_a_validation_leaves_no_model(tmp_path: Path) -> None:
+    """Its weights and the buffers of its searches would be there during the updates that follow."""
+    dev, made = dataset_of(tmp_path / "dev", pairs(20, 9)), list[weakref.ref[Transformer]]()
 
-    def fail() -> float:
-        raise UserError("no metric")
+    def make(_: object) -> Transformer:
+        model = small_model(3)
+        model.pack(torch.float32)
+        made.append(weakref.ref(model))
+        return model
 
-    validator = Validator(model, lambda _: None, dev, {}, device=torch.device("cpu"), batch_tokens=40)
-    validator({})
-    assert released == [1]
-    with pytest.raises(UserError):
-        Validator(model, lambda _: None, dev, {"bad": fail}, device=torch.device("cpu"), batch_tokens=40)({})
-    assert released == [1, 1]
+    def measure(model: Transformer) -> float:
+        assert model is made[-1]()
+        return 1.0
+
+    validator = Validator(make, dev, {"bleu": measure}, device=torch.device("cpu"), batch_tokens=40)
+    gc.disable()
+    try:
+        assert validator({})["bleu"] == validator({})["bleu"] == 1.0
+        assert [model() for model in made] == [None, None]
+    finally:
+        gc.enable()
