@@ -46,7 +46,7 @@ garbage meanwhile, and a cache that it finds returns its buffers in the same thr
 
 
 _ROOM = 4
-"""How many times larger than needed a free buffer may be: searches of few rows leave large ones to the next batch."""
+"""Largest size of a free buffer that is taken, over the size that is needed: others are left to larger batches."""
 
 
 class BufferPool:
