@@ -20,7 +20,7 @@ M = TypeVar("M", bound=TranslationModel)
 class Validator(Generic[M]):
     """Computes the loss and the metrics with a model of its own, which exists during a validation only.
 
-    Packed weights and buffers that stayed would keep the heap of the updates in parts (docs/experiments.md).
+    So neither its weights, also packed, nor the buffers of its searches take memory from the updates.
 
     Args:
         make: makes a model with these weights, in fp32, ready for decoding.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 
@@ -87,6 +88,7 @@ def test_long_runs_begin_windows_without_old_buffers(monkeypatch: pytest.MonkeyP
     release = type(bundle.model).release_buffers
     monkeypatch.setattr(translate_module, "trim_heap", lambda: seen.append("trimmed"))
     monkeypatch.setattr(type(bundle.model), "release_buffers", lambda self: (seen.append("released"), release(self)))
+    monkeypatch.setattr(translate_module, "_TRIM_AFTER", math.inf)
     assert list(translate_lines(bundle, input_lines(LINES), chosen, window=5)) == whole and not seen
     monkeypatch.setattr(translate_module, "_TRIM_AFTER", -1.0)
     assert list(translate_lines(bundle, input_lines(LINES), chosen, window=5)) == whole

@@ -333,3 +333,11 @@ def test_a_validation_leaves_no_model(tmp_path: Path) -> None:
         assert [model() for model in made] == [None, None]
     finally:
         gc.enable()
+
+    def fail(model: Transformer) -> float:
+        raise UserError("no metric")
+
+    with pytest.raises(UserError, match="no metric"):
+        Validator(make, dev, {"bleu": fail}, device=torch.device("cpu"), batch_tokens=40)({})
+    gc.collect()  # the error had the frames
+    assert [model() for model in made] == [None, None, None]
