@@ -49,11 +49,12 @@ def check_thread_variable() -> None:
             )
 
 
-_CACHED = "32"
+_CACHED = "16"
 """Kernels of a shape that oneDNN and PyTorch's layer above it keep; their default is 1,024 each.
 
-Batches have many shapes, which hardly ever come again, and every kernel keeps memory of its own: with the default,
-training in bf16 grows by a third in 60 updates. The layers of one batch use the same kernels, so that few are enough.
+Batches have many shapes, which hardly ever come again, and every kernel keeps memory of its own, all over the heap: with
+the default, training in bf16 grows by a third in 60 updates. The layers of one batch use the same kernels, so that few
+are enough: with 16 an update makes about as many as with any number (docs/experiments.md).
 """
 
 

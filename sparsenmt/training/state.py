@@ -112,7 +112,12 @@ def make_optimizer(weights: MasterWeights, options: Optimizer) -> torch.optim.Op
     decayed: list[dict[str, Any]] = [{"params": matrices, "weight_decay": options.weight_decay}]
     groups = [group for group in (*decayed, {"params": others, "weight_decay": 0.0}) if group["params"]]
     betas = (options.beta1, options.beta2)
-    return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=options.epsilon, fused=True)
+    optimizer = torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=options.epsilon, fused=True)
+    for parameter in parameters:
+        # PyTorch would make them in the first update, between activations: what these leave would stay in parts.
+        moments = {key: torch.zeros_like(parameter) for key in ("exp_avg", "exp_avg_sq")}
+        optimizer.state[parameter] = {"step": torch.zeros((), device=parameter.device), **moments}
+    return optimizer
 
 
 def _state_keys(optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
