@@ -30,7 +30,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from common import PAUSE_SECONDS, Worker, command_line, parse
+from common import PAUSE_SECONDS, Worker, command_line, parse, verdict
 from decode_vs_ctranslate2 import BASE, CTRANSLATE2
 from protocol import EOS, decoding_sources
 from sparsenmt.data.batching import length_batches, pad
@@ -279,11 +279,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not changes:
             bars |= {f"realised_{name}": REALISED_BAR, f"after_encoder_{name}": work["after_encoder_bar"]}
             bars[f"keys_read_{name}"] = round(most_keys, 4)
-    reached = (ratios[key] <= bar if key.startswith("keys_read") else ratios[key] >= bar for key, bar in bars.items())
-    ok = all(reached)
-    rounded = {key: round(value, 4) for key, value in ratios.items()}
-    print(json.dumps({"name": "l0drop_decode", "ratios": rounded, "bars": bars, "ok": ok}))
-    return 0 if ok else 1
+    result = verdict("l0drop_decode", ratios, bars, most=[key for key in bars if key.startswith("keys_read")])
+    print(json.dumps(result))
+    return 0 if result["ok"] else 1
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from common import verdict
 from multi30k import ROOT, corpus
 from synthetic import write_corpus
 
@@ -251,12 +252,12 @@ def main() -> int:
             curve.save(folder)
             plot([curve], folder / f"{name}.png")
             curves.append(curve)
-    ratios = {each.name: round(each.growth(each.resident), 4) for each in curves}
-    ratios |= {f"{each.name}_anonymous": round(each.growth(each.anonymous), 4) for each in curves}
+    ratios = {each.name: each.growth(each.resident) for each in curves}
+    ratios |= {f"{each.name}_anonymous": each.growth(each.anonymous) for each in curves}
     bars = {name: BAR for name in ratios if not name.startswith("prepare")}
-    ok = all(ratios[name] <= bar for name, bar in bars.items())
-    print(json.dumps({"name": "long_runs", "ratios": ratios, "bars": bars, "ok": ok}))
-    return 0 if ok else 1
+    result = verdict("long_runs", ratios, bars, most=bars)
+    print(json.dumps(result))
+    return 0 if result["ok"] else 1
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attention_training import TRAINING, write_batches
-from common import Side, Worker, command_line, interleave, parse
+from common import Side, Worker, command_line, interleave, parse, verdict
 
 WORK: dict[str, Any] = TRAINING | {"batch_tokens": 1024, "length": 16}
 PLAIN = Side("workers/train.py", work={"named": " plain"})
@@ -73,10 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in given.cases or CASES:
         ratios |= measure(name, CASES[name], changes, given.repeats)
         bars |= {} if changes else CASES[name].bars
-    ok = all(ratios[ratio] <= bar for ratio, bar in bars.items())
-    rounded = {ratio: round(value, 4) for ratio, value in ratios.items()}
-    print(json.dumps({"name": "tied_multi", "ratios": rounded, "bars": bars, "ok": ok}))
-    return 0 if ok else 1
+    result = verdict("tied_multi", ratios, bars, most=bars)
+    print(json.dumps(result))
+    return 0 if result["ok"] else 1
 
 
 if __name__ == "__main__":

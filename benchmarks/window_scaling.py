@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from common import Timing, command_line, parse, take_turns
+from common import Timing, command_line, parse, take_turns, verdict
 from sparsenmt.model.attend import attend_banded
 from sparsenmt.model.sockets import Keys
 from sparsenmt.sparsity.softmax import Softmax
@@ -105,10 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not changes:
             bars[name] = work["bar"]
         print(f"  ratio {ratios[name]:.3f}" + (f", bar {work['bar']}" if name in bars else ""), flush=True)
-    ok = all(ratios[name] <= bar if name == "growth" else ratios[name] >= bar for name, bar in bars.items())
-    rounded = {name: round(ratio, 4) for name, ratio in ratios.items()}
-    print(json.dumps({"name": "window_scaling", "ratios": rounded, "bars": bars, "ok": ok}))
-    return 0 if ok else 1
+    result = verdict("window_scaling", ratios, bars, most=["growth"])
+    print(json.dumps(result))
+    return 0 if result["ok"] else 1
 
 
 if __name__ == "__main__":

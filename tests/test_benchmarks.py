@@ -140,6 +140,13 @@ def test_a_case_without_bar_does_not_decide() -> None:
     assert result == {"name": "speed", "ratios": {"a": 1.2346, "b": 0.1}, "bars": {"a": 1.0}, "ok": True}
 
 
+def test_a_bar_is_the_least_or_the_most_that_a_ratio_may_be() -> None:
+    ratios, bars = {"speed": 1.1, "memory": 1.02}, {"speed": 1.0, "memory": 1.05}
+    assert verdict("both", ratios, bars, most=["memory"])["ok"]
+    assert not verdict("both", ratios | {"memory": 1.06}, bars, most=["memory"])["ok"]
+    assert not verdict("both", ratios | {"speed": 0.99}, bars, most=["memory"])["ok"]
+
+
 def test_target_inputs_are_the_outputs_shifted(tmp_path: Path) -> None:
     path = tmp_path / "batches.npz"
     np.savez(path, source_0=np.array([[5, EOS]]), target_0=np.array([[7, 8, 9, EOS], [6, EOS, PAD, PAD]]))

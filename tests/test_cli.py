@@ -48,7 +48,7 @@ def test_few_kernels_are_kept_unless_the_environment_says_otherwise() -> None:
         "import os, sys; from sparsenmt import cli; sys.argv = ['sparsenmt', '--version']\n"
         f"try: cli.main()\nfinally: print(*(os.environ.get(name) for name in {names}))"
     )
-    assert program(code, env=kept).stdout.split("\n")[-2] == "32 7"
+    assert program(code, env=kept).stdout.split("\n")[-2] == "16 7"
 
 
 @pytest.fixture

@@ -73,6 +73,27 @@ def test_adagrad_is_that_of_the_papers(initial: float, clip: Any) -> None:
     assert torch.equal(model.fixed, torch.ones(2, dtype=torch.float64))
 
 
+def test_adam_is_pytorchs_and_has_its_moments_from_the_start() -> None:
+    own, theirs = Two(), Two()
+    options = Optimizer(beta1=0.8, beta2=0.9, epsilon=1e-7, weight_decay=0.1)
+    optimizer = make_optimizer(MasterWeights(own, torch.float32), options)
+    decay = [{"params": [theirs.matrix], "weight_decay": 0.1}, {"params": [theirs.vector], "weight_decay": 0.0}]
+    reference = torch.optim.AdamW(decay, lr=0.05, betas=(0.8, 0.9), eps=1e-7, fused=True)
+    assert optimizer.state.keys() == {own.matrix, own.vector}
+    assert not any(value.any() for state in optimizer.state.values() for value in state.values())
+    for group in optimizer.param_groups:
+        group["lr"] = 0.05
+    for update in range(5):
+        for model in (own, theirs):
+            model.matrix.grad, model.vector.grad = gradients_of(update)
+        optimizer.step()
+        reference.step()
+        for name in ("matrix", "vector"):
+            mine, yours = optimizer.state[getattr(own, name)], reference.state[getattr(theirs, name)]
+            assert mine.keys() == yours.keys() and all(torch.equal(mine[key], yours[key]) for key in mine)
+            assert torch.equal(getattr(own, name), getattr(theirs, name))
+
+
 def test_adagrad_is_pytorchs() -> None:
     own, theirs = Two(), Two()
     optimizers = [
