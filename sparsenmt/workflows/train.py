@@ -30,6 +30,7 @@ from sparsenmt.interrupts import resumable
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Recipe
+from sparsenmt.runtime import KEPT_KERNELS, KEPT_KERNELS_FP32, limit_kernel_caches
 from sparsenmt.tensors import read_header
 from sparsenmt.training.checkpoints import Checkpoint, average_weights, clean_checkpoints, find_checkpoints
 from sparsenmt.training.distribution import Workers
@@ -244,7 +245,9 @@ def make_trainer(
     else:
         validator = make_text_validator(recipe, data, device)
         task = LanguageModelTask(model, _streams(recipe, data), options, workers, device)
-    weights = MasterWeights(model, pick_dtype(options.compute_dtype, device))
+    dtype = pick_dtype(options.compute_dtype, device)
+    limit_kernel_caches(KEPT_KERNELS_FP32 if dtype == torch.float32 else KEPT_KERNELS)
+    weights = MasterWeights(model, dtype)
     trainer = Trainer(
         model,
         weights,
