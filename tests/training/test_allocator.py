@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import sparsenmt
-from sparsenmt.runtime import keep_freed_memory, share_heap, trim_heap
+from sparsenmt import runtime
+from sparsenmt.runtime import KEPT_KERNELS_FP32, keep_freed_memory, limit_kernel_caches, share_heap, trim_heap
 from sparsenmt.training import allocator
 from sparsenmt.training.allocator import HeapTrimmer
 
@@ -147,3 +148,17 @@ def test_with_another_c_library_nothing_happens(monkeypatch: pytest.MonkeyPatch)
 def test_where_the_system_does_not_say_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(allocator, "_STATM", tmp_path / "none")
     assert allocator.resident_bytes() is None and not HeapTrimmer().after_update()
+
+
+def test_kernels_are_limited_again_but_not_where_the_environment_sets_their_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+    for name in names:
+        monkeypatch.setenv(name, "7")
+    del os.environ[names[1]]
+    monkeypatch.setattr(runtime, "_limits", {})
+    limit_kernel_caches()
+    assert [os.environ[name] for name in names] == ["7", "16"]
+    limit_kernel_caches(KEPT_KERNELS_FP32)
+    assert [os.environ[name] for name in names] == ["7", "8"]
