@@ -116,7 +116,8 @@ def make_optimizer(weights: MasterWeights, options: Optimizer) -> torch.optim.Op
     for parameter in parameters:
         # PyTorch would make them in the first update, between activations: what these leave would stay in parts.
         moments = {key: torch.zeros_like(parameter) for key in ("exp_avg", "exp_avg_sq")}
-        optimizer.state[parameter] = {"step": torch.zeros((), device=parameter.device), **moments}
+        step = torch.zeros((), dtype=torch.float32, device=parameter.device)
+        optimizer.state[parameter] = {"step": step, **moments}
     return optimizer
 
 
