@@ -38,19 +38,20 @@ class Product:
     It is computed outside of autograd.
 
     Args:
-        rows: about how many rows inputs will have; the weight is reordered here.
+        rows: how many rows inputs will have; the weight is reordered here. PyTorch multiplies inputs of fewer rows, as
+            the last of a batch: oneDNN would make a kernel for each of their numbers.
         transposed: True for ``x @ weight``.
         inputs: how many inputs will be multiplied with the reordered weight.
     """
 
     def __init__(self, weight: Tensor, rows: int, *, transposed: bool = False, inputs: int = 1) -> None:
-        self._matrix = weight.detach().t() if transposed else weight.detach()
+        self._matrix, self._rows = weight.detach().t() if transposed else weight.detach(), rows
         faster = _suits(weight, rows) and _faster(weight.shape[0], weight.shape[1], rows, transposed, kept=inputs > 1)
         self._packed = _reorder(self._matrix, rows) if faster else None
 
     def __call__(self, x: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
         """x (N, in) -> (N, out), plus the bias (out). It may be written to ``out``."""
-        if self._packed is not None:
+        if self._packed is not None and len(x) >= self._rows:
             return _multiply(x, self._packed, bias)
         if bias is None:
             return torch.mm(x, self._matrix.t(), out=out)

@@ -51,11 +51,30 @@ def test_a_kept_weight(transposed: bool) -> None:
     _, weight, bias = problem(1)
     rows = torch.randn(9, 40 if transposed else 24)
     matrix = weight.detach() if transposed else weight.detach().t()
-    multiply = Product(weight, 9, transposed=transposed, inputs=2)
+    multiply = Product(weight, 5, transposed=transposed, inputs=2)
     for part in rows.split(5):
         torch.testing.assert_close(multiply(part), part @ matrix)
     if not transposed:
         torch.testing.assert_close(multiply(rows, bias.detach()), rows @ matrix + bias.detach())
+
+
+def test_inputs_of_fewer_rows_are_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not onednn._works():
+        pytest.skip("PyTorch has not these operators")
+    _, weight, _ = problem(1)
+    multiplied, multiply = [], onednn._multiply
+
+    def count(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+        multiplied.append(len(x))
+        return multiply(x, packed, bias)
+
+    monkeypatch.setattr(onednn, "_multiply", count)
+    monkeypatch.setattr(onednn, "_faster", lambda *sizes, **kept: True)
+    product = Product(weight, 5, inputs=3)
+    for rows in (5, 4, 5):
+        x = torch.randn(rows, 24)
+        torch.testing.assert_close(product(x), x @ weight.detach().t())
+    assert multiplied == [5, 5]
 
 
 def test_without_compiled_kernels_and_in_other_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:

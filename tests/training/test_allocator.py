@@ -161,4 +161,4 @@ def test_kernels_are_limited_again_but_not_where_the_environment_sets_their_numb
     limit_kernel_caches()
     assert [os.environ[name] for name in names] == ["7", "16"]
     limit_kernel_caches(KEPT_KERNELS_FP32)
-    assert [os.environ[name] for name in names] == ["7", "8"]
+    assert [os.environ[name] for name in names] == ["7", "64"]

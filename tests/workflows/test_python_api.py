@@ -57,7 +57,7 @@ except sparsenmt.UserError as error:
 else:
     raise AssertionError("a directory that is in use was written to")
 assert "click" not in sys.modules and "sparsenmt.cli" not in sys.modules
-assert {os.environ[name] for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")} == {"8"}, "fp32"
+assert {os.environ[name] for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")} == {"64"}, "fp32"
 """
 
 RECIPE = """\
