@@ -115,7 +115,7 @@ def make_optimizer(weights: MasterWeights, options: Optimizer) -> torch.optim.Op
     optimizer = torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=options.epsilon, fused=True)
     for parameter in parameters:
         # PyTorch would make them in the first update, between activations: what these leave would stay in parts.
-        moments = {key: torch.zeros_like(parameter) for key in ("exp_avg", "exp_avg_sq")}
+        moments = {key: torch.zeros_like(parameter) for key in _state_keys(optimizer) if key != "step"}
         step = torch.zeros((), dtype=torch.float32, device=parameter.device)
         optimizer.state[parameter] = {"step": step, **moments}
     return optimizer

@@ -302,7 +302,9 @@ def test_optimizer_goes_through_tensors() -> None:
         return model, weights, make_optimizer(weights, Optimizer(weight_decay=0.1))
 
     model, weights, optimizer = make(1)
-    assert not any(value.any() for value in optimizer_state(optimizer, weights).values())
+    start = optimizer_state(optimizer, weights)
+    assert start.keys() == {f"{name}/{key}" for name in weights.named for key in ("exp_avg", "exp_avg_sq", "step")}
+    assert not any(value.any() for value in start.values())
     train(model, optimizer, range(3))
     state = {name: value.clone() for name, value in weights.state().items()}
     tensors = optimizer_state(optimizer, weights)
