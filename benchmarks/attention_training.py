@@ -10,6 +10,8 @@ entmax15_*, adaptive_*  1.5-entmax, or a learned alpha per head, at all three si
 fixed_7f1l              seven fixed heads and a learned one in the encoder, at length 64; fixed_7f1l_16: at 16, no bar
 topk8_*                 top-k with k = 8 at all three sites, no bar
 
+``--set device=cuda`` trains on a GPU; ``--set batch_tokens=16384 --set our_dtype=bf16`` then keeps it busier.
+
 Ends with one JSON line; the exit code is 0 if every ratio reaches its bar.
 """
 
@@ -41,6 +43,7 @@ TRAINING: dict[str, Any] = {
     "batch_tokens": 2048,
     "steps": 2,  # batches in a repeat, the same every time
     # The machine.
+    "device": "cpu",
     "threads": 2,
     "our_dtype": "fp32",
 }

@@ -95,7 +95,7 @@ class Worker:
             "PYTHONPATH": os.pathsep.join([str(FOLDER), str(FOLDER.parent)]),
             "OMP_NUM_THREADS": threads,
             "MKL_NUM_THREADS": threads,
-            "CUDA_VISIBLE_DEVICES": "",
+            **({} if work.get("device", "cpu") != "cpu" else {"CUDA_VISIBLE_DEVICES": ""}),
             **side.environment,
         }
         self.script = side.script

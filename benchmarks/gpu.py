@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ import torch
 from sparsenmt.devices import pick_device
 from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import Source
+from sparsenmt.report.tables import Table
 from sparsenmt.workflows.benchmark.flops import synchronize
 from sparsenmt.workflows.benchmark.measurement import BenchmarkRequest, benchmark, preset_model
 
@@ -45,49 +47,56 @@ class Row:
         return f"| {self.what} | {shown} | {self.unit} | {self.note} |"
 
 
-def conformance(device: torch.device) -> list[Row]:
+def conformance(given: argparse.Namespace) -> list[Row]:
     """Run `tests/gpu` in a process of its own."""
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "--no-header", "tests/gpu"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "pytest", "-q", "-n", given.workers, "--no-header", "tests/gpu"]
+    environment = os.environ | {"SPARSENMT_TEST_GPU": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     lines = done.stdout.strip().split("\n")
     return [Row("conformance: tests that failed", float(done.returncode != 0), "0 or 1", lines[-1].strip("= "))]
 
 
 def speed(device: torch.device, given: argparse.Namespace) -> list[Row]:
-    """Time training and decoding, with the peak of memory."""
+    """Time training and decoding, each in batches of several sizes, with the peak of memory."""
+    training = [(f"training, {size:,} tokens", {"batch_tokens": size}) for size in given.batch_tokens]
+    decoding = [(f"decoding, {size:,} sentences", {"sentences": size}) for size in given.sentences]
     rows = []
-    for part in ("training", "decoding"):
+    for name, size in training + decoding:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         request = BenchmarkRequest(
             preset=given.preset,
             vocabulary=given.vocabulary,
-            decoding=part == "decoding",
-            training=part == "training",
-            sentences=given.sentences if part == "decoding" else None,
-            batch_tokens=given.batch_tokens if part == "training" else None,
+            decoding="sentences" in size,
+            training="batch_tokens" in size,
             device=str(device),
             repeats=given.repeats,
+            **size,
         )
         (table,) = benchmark(request).tables
-        names = [column.name for column in table.columns]
-        for values in table.rows:
-            row = dict(zip(names, values, strict=True))
-            name = f"{row['part']} {row['dtype']}"
-            rate, limit, share = (float(str(row[key])) for key in ("gflops", "limit_gflops", "share"))
-            rows.append(Row(f"{name}: tokens", float(str(row["tokens_per_second"])), "1/s"))
-            rows.append(Row(f"{name}: products", rate, "GFLOP/s", f"the device's own rate of them: {limit:,.0f}"))
-            rows.append(Row(f"{name}: share of the device's rate", share, ""))
+        rows += [line for values in table.rows for line in _speed_rows(name, table, values)]
         peak = torch.cuda.max_memory_allocated(device) / 1e6 if device.type == "cuda" else None
-        rows.append(Row(f"{part}: peak memory", peak, "MB", "" if peak else "only of a CUDA device"))
+        rows.append(Row(f"{name}: peak memory", peak, "MB", "" if peak else "only of a CUDA device"))
     return rows
+
+
+def _speed_rows(name: str, table: Table, values: Sequence[object]) -> list[Row]:
+    """Return what a row of the benchmark's table says."""
+    row = dict(zip([column.name for column in table.columns], values, strict=True))
+    rate, limit, share = (float(str(row[key])) for key in ("gflops", "limit_gflops", "share"))
+    name = f"{name}, {row['dtype']}"
+    return [
+        Row(f"{name}: tokens", float(str(row["tokens_per_second"])), "1/s"),
+        Row(f"{name}: products", rate, "GFLOP/s", f"the device's own rate of them: {limit:,.0f}"),
+        Row(f"{name}: share of the device's rate", share, ""),
+    ]
 
 
 def graph(device: torch.device, given: argparse.Namespace) -> list[Row]:
     """Time a decoder over a fixed prefix, call by call and, on a GPU, as a graph."""
     model = preset_model(given.preset, given.vocabulary).build().to(device).eval()
     with torch.inference_mode():
-        tokens = torch.randint(4, given.vocabulary, (given.sentences, 16), device=device)
+        tokens = torch.randint(4, given.vocabulary, (given.sentences[0], 16), device=device)
         (memory,) = model.encode(Source(tokens, torch.ones_like(tokens, dtype=torch.bool))).memories.values()
 
         def decode() -> object:
@@ -125,9 +134,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--preset", default="base")
     parser.add_argument("--vocabulary", type=int, default=32_000)
-    parser.add_argument("--sentences", type=int, default=32)
-    parser.add_argument("--batch-tokens", type=int, default=4096)
+    parser.add_argument("--sentences", type=int, nargs="+", default=[32, 256], help="of a batch in decoding")
+    parser.add_argument("--batch-tokens", type=int, nargs="+", default=[4096, 25_000], help="of a batch in training")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--workers", default="4", help="processes of the tests (default: %(default)s)")
     parser.add_argument("--no-tests", action="store_true", help="leave tests/gpu out")
     parser.add_argument("--output", type=Path, help="write the table to this file, too")
     given = parser.parse_args(arguments)
@@ -137,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    rows = [] if given.no_tests else conformance(device)
+    rows = [] if given.no_tests else conformance(given)
     rows += [*speed(device, given), *graph(device, given)]
     title = f"{name}, PyTorch {torch.__version__}, preset {given.preset}"
     table = "\n".join([f"{title}\n", "| what | value | unit | note |", "|---|---:|---|---|", *map(Row.markdown, rows)])

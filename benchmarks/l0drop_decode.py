@@ -12,6 +12,7 @@ realised_*       seconds saved in cross-attention and its key and value projecti
 after_encoder_*  seconds of the search of `sparsenmt decode`, dense over dropped
 keys_read_*      keys in cross-attention per sentence, over (kept + 1), counted from its arguments
 
+``--set device=cuda`` decodes on a GPU.
 Without bars: the same including the encoder, and relative to CTranslate2 (dense, float32).
 """
 
@@ -36,6 +37,7 @@ from protocol import EOS, decoding_sources
 from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.decoding.ahead import encode_ahead
 from sparsenmt.decoding.beam import beam_search
+from sparsenmt.devices import pick_device
 from sparsenmt.model import attention
 from sparsenmt.model.attend import attend_fused, memory_mask
 from sparsenmt.model.attention import MultiHeadAttention
@@ -44,6 +46,7 @@ from sparsenmt.model.protocol import Source
 from sparsenmt.model.sockets import Transform
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe import schema
+from sparsenmt.workflows.benchmark.flops import synchronize
 from workers.coins import Coins, coins
 from workers.model import random_model
 
@@ -94,6 +97,12 @@ class Variant:
         return float(max(getattr(parts, name) for parts in self.repeats)) / self.best(name) - 1
 
 
+def clock(device: torch.device) -> float:
+    """Return the time in seconds when the device has done all that it was given."""
+    synchronize(device)
+    return time.perf_counter()
+
+
 @contextmanager
 def layer_by_layer(model: Transformer) -> Iterator[None]:
     """Disable the kernel that computes a step of all layers in one call."""
@@ -108,26 +117,27 @@ def measuring(model: Transformer, parts: Parts) -> Iterator[None]:
     transforms = {id(step.transform) for step in steps}
     modules = {id(block.cross) for block in model.decoder.layers}
     project = MultiHeadAttention.project_keys_values
+    device = next(model.parameters()).device
 
     def attend(q: Tensor, k: Tensor, v: Tensor, keys: Any, transform: Transform, *rest: Any, **named: Any) -> Tensor:
-        start = time.perf_counter()
+        start = clock(device)
         result = attend_fused(q, k, v, keys, transform, *rest, **named)
         if id(transform) in transforms:
-            parts.attention += time.perf_counter() - start
+            parts.attention += clock(device) - start
             parts.keys += k.shape[0] * k.shape[2]
         return result
 
     def make_mask(*arguments: Any) -> Any:
-        start = time.perf_counter()
+        start = clock(device)
         result = memory_mask(*arguments)
-        parts.attention += time.perf_counter() - start
+        parts.attention += clock(device) - start
         return result
 
     def project_memory(self: MultiHeadAttention, x: Tensor, **layout: bool) -> Any:
-        start = time.perf_counter()
+        start = clock(device)
         result = project(self, x, **layout)
         if id(self) in modules:
-            parts.projection += time.perf_counter() - start
+            parts.projection += clock(device) - start
             parts.projections += 1
         return result
 
@@ -149,7 +159,8 @@ class Bench:
         )
         self.work = work = work | {"sentences": sentences, "max_positions": longest + 1}
         torch.set_num_threads(work["threads"])
-        self.model = random_model(work)
+        self.device = pick_device(work.get("device", "cpu"))
+        self.model = random_model(work).to(self.device)
         self.model.pack(torch.float32)
         self.rows = [[*row, EOS] for row in decoding_sources(work)]
         self.kept = coins(len(self.rows), len(self.rows[0]), work["dropped"])
@@ -160,13 +171,14 @@ class Bench:
         )
 
     def read(self, chosen: list[int]) -> Source:
-        return Source(*pad([self.rows[i] for i in chosen]), {"kept": self.kept[chosen]})
+        tokens, valid = (each.to(self.device) for each in pad([self.rows[i] for i in chosen]))
+        return Source(tokens, valid, {"kept": self.kept[chosen].to(self.device)})
 
     @torch.inference_mode()
     def run(self, side: Variant) -> Parts:
         """Encode, then search; then search again, and measure the parts."""
         self.model.memory.output = side.filters
-        parts, start = Parts(), time.perf_counter()
+        parts, start = Parts(), clock(self.device)
         lengths = [len(row) for row in self.rows]
         limit = self.work["batch_sentences"] * lengths[0]
         batches = list(
@@ -179,9 +191,9 @@ class Bench:
                 naming=lambda chosen: nullcontext(),
             )
         )
-        encoded = time.perf_counter()
+        encoded = clock(self.device)
         self.search(batches)
-        ended = time.perf_counter()
+        ended = clock(self.device)
         parts.total, parts.search = ended - start, ended - encoded
         with layer_by_layer(self.model), measuring(self.model, parts):
             self.search(batches)
@@ -191,7 +203,7 @@ class Bench:
     def search(self, batches: Sequence[tuple[Sequence[int], Memory]]) -> None:
         """Search over encoded batches of numbered sources."""
         for chosen, memory in batches:
-            limits = torch.full((len(chosen),), self.work["target_length"])
+            limits = torch.full((len(chosen),), self.work["target_length"], device=self.device)
             found = beam_search(self.model, memory, limits, self.options)
             assert all(len(hypotheses[0].tokens) == self.work["target_length"] for hypotheses in found)
 

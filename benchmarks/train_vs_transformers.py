@@ -2,6 +2,7 @@
 
 A step is forward, label-smoothed cross-entropy, backward and Adam. The text is in the directory that the environment
 variable SPARSENMT_DATA names, or in ``data/`` of the checkout.
+``--set device=cuda`` runs both sides on a GPU; there ``SPARSENMT_PEER_PYTHON`` may name the interpreter of the peer.
 Ends with one JSON line; the exit code is 0 if every ratio reaches its bar.
 """
 
@@ -32,6 +33,7 @@ SMALL: dict[str, Any] = {
     "batch_tokens": 4096,  # rows times the longer of the padded lengths, at most
     "steps": 6,  # batches in a repeat, the same every time
     # The machine.
+    "device": "cpu",
     "threads": 2,
     "our_dtype": "fp32",
     "peer_dtype": "fp32",

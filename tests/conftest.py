@@ -11,6 +11,9 @@ import pytest
 
 # Kernels are tested, not timed: those that are right are used. Processes that tests start inherit it.
 os.environ.setdefault("SPARSENMT_NATIVE", "always")
+# Expected values are a CPU's. `make gpu` sets the variable for the tests that compare a GPU with the CPU.
+if not os.environ.get("SPARSENMT_TEST_GPU"):
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 def pytest_configure() -> None:

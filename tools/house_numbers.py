@@ -93,6 +93,7 @@ LINES = {
     "two threads of a search: methods that both call, one C struct, one heap; what a lost process leaves": 30,
     "hours: windows without old buffers, models of one validation; the problems of training's kernels in own files": 50,
     "memory of an hour: moments from the start, few kernels of oneDNN": 15,
+    "a GPU: fewer calls a step and an update, no kernels asked, benchmarks on a device": 60,
 }
 """The most lines of the package: what was planned for each part. New abilities get a line of their own here."""
 

@@ -1,10 +1,13 @@
 """Virtual environments of the peers, one each, so that none shares a package with this project or another peer.
 
-``python benchmarks/peers/environments.py [PEER ...]`` makes them beforehand; the benchmarks make what is missing.
+``python benchmarks/peers/environments.py [PEER ...]`` makes them beforehand; the benchmarks make what is missing. On a
+machine without a network the environment variable SPARSENMT_PEER_PYTHON names the interpreter that runs every peer, in
+the versions that are installed there; the benchmarks print them.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import venv
@@ -25,6 +28,8 @@ PEERS = {
 
 def python_of(peer: str) -> Path:
     """The interpreter of a peer's environment, which is made first if it is missing or has other versions."""
+    if named := os.environ.get("SPARSENMT_PEER_PYTHON"):
+        return Path(named)
     requirements = PEERS[peer]
     folder = ENVIRONMENTS / peer
     python = folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")

@@ -46,13 +46,14 @@ def main() -> None:
     work = work_from_arguments()
     torch.set_num_threads(work["threads"])
     torch.manual_seed(0)
-    model = build(work)
+    device = torch.device(work.get("device", "cpu"))
+    model = build(work).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
     batches = [tuple(map(torch.from_numpy, batch)) for batch in training_batches(work)]
     bf16 = work["peer_dtype"] == "bf16"
 
     def step(source: Tensor, target_input: Tensor, target_output: Tensor) -> None:
-        with torch.autocast("cpu", dtype=torch.bfloat16) if bf16 else contextlib.nullcontext():
+        with torch.autocast(device.type, dtype=torch.bfloat16) if bf16 else contextlib.nullcontext():
             logits = model(
                 input_ids=source,
                 attention_mask=(source != PAD).long(),
@@ -70,8 +71,10 @@ def main() -> None:
         optimizer.zero_grad()
 
     def repeat() -> None:
-        for batch in batches:
-            step(*batch)
+        for source, target_input, target_output in batches:
+            step(source.to(device), target_input.to(device), target_output.to(device))
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
 
     serve(
         what=f"Transformers {transformers.__version__} Marian {work['peer_dtype']}",

@@ -24,6 +24,7 @@ from sparsenmt.training.gradients import (
 )
 from sparsenmt.training.precision import MasterWeights, pick_dtype
 from sparsenmt.training.state import make_optimizer
+from sparsenmt.workflows.benchmark.flops import synchronize
 from workers.model import random_model
 
 
@@ -56,9 +57,10 @@ def set_up(work: dict[str, Any]) -> tuple[Transformer, MasterWeights, torch.opti
     torch.set_num_threads(work["threads"])
     torch.manual_seed(0)
     keep_freed_memory()
-    model = random_model(work)
+    device = pick_device(work.get("device", "cpu"))
+    model = random_model(work).to(device)
     model.train()
-    weights = MasterWeights(model, pick_dtype(work["our_dtype"], pick_device("cpu")))
+    weights = MasterWeights(model, pick_dtype(work["our_dtype"], device))
     optimizer = make_optimizer(weights, Optimizer())
     for group in optimizer.param_groups:
         group["lr"] = 1e-4
@@ -83,10 +85,12 @@ def main() -> None:
     losses = {name: work["penalty"] for name in work.get("losses", ())}
     objectives = [Objective(work["label_smoothing"], "tokens", losses, pairs) for pairs in turns(model.plan)]
     batches = [as_batch(*batch) for batch in training_batches(work)]
+    device = pick_device(work.get("device", "cpu"))
 
     def repeat() -> None:
         for objective, batch in zip(itertools.cycle(objectives), batches):
-            update(model, weights, optimizer, batch, objective)
+            update(model, weights, optimizer, batch.to(device), objective)
+        synchronize(device)
 
     serve(
         what=f"sparsenmt {sparsenmt.__version__} {work['our_dtype']}{work.get('named', '')}",

@@ -132,7 +132,7 @@ def forbid(logits: Tensor, tokens: Tensor, options: Decoding) -> Tensor:
     return logits
 
 
-_BLOCK = 2**19  # logits whose exponentials are computed at a time: they fit the cache of a core
+_BLOCK = 2**19  # logits whose exponentials a CPU computes at a time: they fit the cache of a core
 
 
 def log_normalizer(logits: Tensor) -> Tensor:
@@ -140,6 +140,8 @@ def log_normalizer(logits: Tensor) -> Tensor:
     found = _kernels_for(logits, "log sums")
     if found is not None:
         return found.log_sums(logits)
+    if logits.device.type != "cpu":
+        return logits.logsumexp(-1, keepdim=True)
     rows = max(_BLOCK // logits.shape[1], 1)
     return torch.cat([block.logsumexp(-1, keepdim=True) for block in logits.split(rows)])
 

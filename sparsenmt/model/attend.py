@@ -109,7 +109,8 @@ def memory_mask(keys: Keys, transform: Transform, dtype: torch.dtype) -> Attenti
     mask = make_mask(keys, transform, dtype, causal=False, square=False)
     if mask is None or mask.scores.shape[2] != 1:
         return None
-    some = mask.fully_masked is not None and may_hold(mask.fully_masked)
+    # Read also from a device, once a memory: otherwise every step would mask its result.
+    some = mask.fully_masked is not None and bool(mask.fully_masked.any())
     return mask if some else replace(mask, fully_masked=None)
 
 

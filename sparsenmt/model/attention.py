@@ -6,7 +6,7 @@ search.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -31,7 +31,7 @@ from sparsenmt.model.protocol import AttentionListener, AttentionSeen
 from sparsenmt.model.relative_attention import DistanceSockets, attend_by_distance, distance_weights
 from sparsenmt.model.sites import SiteName
 from sparsenmt.model.sockets import ContentPattern, FixedHeads, Keys, Pattern, ScoreTerm, SoftmaxKernel, Span, Transform
-from sparsenmt.native.kernels import kernels
+from sparsenmt.native.kernels import kernels_for
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,8 @@ class SlottedKeysValues:
     values: Tensor  # (K, S, H, E)
     slots: Tensor  # (N, K) int32
     identity: bool  # row n is in slot n everywhere
+    places: Callable[[], Tensor]
+    """Computes (N * K) the places of all rows' positions in the first two axes of ``values``, flattened."""
 
     @property
     def length(self) -> int:
@@ -94,8 +96,7 @@ class SlottedKeysValues:
             rows = self.slots.shape[0]
             keys = None if self.keys is None else self.keys[:, :rows].permute(1, 2, 0, 3)
             return KeysValues(keys, self.values[:, :rows].permute(1, 2, 0, 3))
-        steps = torch.arange(self.length, device=self.slots.device) * self.values.shape[1]
-        index = (self.slots + steps).flatten()
+        index = self.places()
 
         def pick(x: Tensor) -> Tensor:
             """(K, S, H, E) -> (N, H, K, E)."""
@@ -274,7 +275,7 @@ class MultiHeadAttention(nn.Module):
             return None
         if keys.allowed is not None:  # rows that begin at different positions
             return None
-        found = kernels()
+        found = kernels_for(q)
         if found is None or self.training or not found.attends_to_slots(q, kv.values, in_order=kv.identity):
             return None
         if step.transform.score_bias(keys) is not None:

@@ -21,7 +21,7 @@ from sparsenmt.model.linear import LAST_LEVEL_CACHE_SIZE, CompiledProduct, compi
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.sockets import Keys, SoftmaxKernel
 from sparsenmt.native.encoder import EncoderStack, PackedEncoderLayer
-from sparsenmt.native.kernels import kernels, threads
+from sparsenmt.native.kernels import kernels, kernels_for, threads
 
 
 class CompiledEncoder:
@@ -39,7 +39,8 @@ class CompiledEncoder:
         """Return True if the kernel covers these blocks, with products in ``dtype``, and is faster than the layers."""
         if not blocks:
             return False
-        found, inner = kernels(), blocks[0].feed_forward.inner.weight
+        inner = blocks[0].feed_forward.inner.weight
+        found = kernels_for(inner)
         simple = all(step.softmax_kernel == SoftmaxKernel() for step in sockets)
         if found is None or dtype not in compiled_dtypes(inner) or not simple or not all(map(_covered, blocks)):
             return False

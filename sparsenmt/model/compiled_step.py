@@ -22,7 +22,7 @@ from sparsenmt.model.layers import TransformerBlock
 from sparsenmt.model.linear import CompiledProduct, compiled_dtypes
 from sparsenmt.model.sockets import Keys, SoftmaxKernel
 from sparsenmt.native.greedy import Embedding, GreedyOutputs, TokenRules, greedy
-from sparsenmt.native.kernels import kernels, threads
+from sparsenmt.native.kernels import kernels, kernels_for, threads
 from sparsenmt.native.packing import RowTable
 from sparsenmt.native.steps import HEAD_SIZES, LayerCache, LayerStack, NormWeights, PackedLayer
 from sparsenmt.native.token_lists import TokenLists
@@ -54,7 +54,8 @@ class CompiledDecoder:
     @staticmethod
     def is_chosen(blocks: Sequence[TransformerBlock], sockets: Sequence[StepSockets], dtype: torch.dtype) -> bool:
         """Return True if the kernel covers these blocks, with products in ``dtype``, and is faster than the layers."""
-        found, inner = kernels(), blocks[0].feed_forward.inner.weight
+        inner = blocks[0].feed_forward.inner.weight
+        found = kernels_for(inner)
         simple = all(step is None or step.softmax_kernel is not None for both in sockets for step in both)
         if found is None or dtype not in compiled_dtypes(inner) or not simple or not all(map(_covered, blocks)):
             return False

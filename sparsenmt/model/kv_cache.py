@@ -187,6 +187,7 @@ class _SlotTable:
     def __init__(self) -> None:
         self._storage: Tensor | None = None
         self._end = 0
+        self._places: dict[tuple[int, int], Tensor] = {}  # of this step
         self.identity = True  # row n has always been in slot n
 
     def last(self, count: int) -> Tensor:
@@ -194,8 +195,16 @@ class _SlotTable:
         assert self._storage is not None
         return self._storage[:, self._end - count : self._end]
 
+    def places(self, count: int, slots: int) -> Tensor:
+        """(N * count) places of the last positions' rows in a buffer (count * slots, ...): the same for every layer."""
+        if (count, slots) not in self._places:
+            last = self.last(count)
+            self._places[count, slots] = (last + torch.arange(count, device=last.device) * slots).flatten()
+        return self._places[count, slots]
+
     def append(self, rows: int, count: int, device: torch.device) -> None:
         """Add ``count`` positions, at which row n is in slot n."""
+        self._places = {}
         if self._storage is None or self._end + count > self._storage.shape[1]:
             capacity = max(_INITIAL_POSITIONS, 2 * (self._end + count))
             larger = torch.empty(rows, capacity, dtype=torch.int32, device=device)
@@ -207,6 +216,7 @@ class _SlotTable:
 
     def select(self, rows: Tensor) -> None:
         """Keep only these rows, in this order."""
+        self._places = {}
         if self._storage is not None:
             self._storage = self._storage.index_select(0, rows)
             self.identity = False
@@ -299,8 +309,9 @@ class KVCache:
         own, keep = self._steps[step], None if self._keep is None else self._keep[step]
         keys = None if own.keys is None or new.keys is None else own.keys.append(new.keys, keep)
         values = own.values.append(new.values, keep)
-        count = values.shape[0]
-        return SlottedKeysValues(keys, values, self._slots.last(count), self._slots.identity), self.length - count
+        count, table = values.shape[0], self._slots
+        places = functools.partial(table.places, *values.shape[:2])
+        return SlottedKeysValues(keys, values, table.last(count), table.identity, places), self.length - count
 
     def extend(self, step: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values (T, S, H, E) of a step, with one more position, which the caller writes.

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sparsenmt.model.dropout import dropout
-from sparsenmt.native.kernels import MOST_IN_ORDER, kernels
+from sparsenmt.native.kernels import MOST_IN_ORDER, kernels, kernels_for
 from sparsenmt.native.onednn import linear
 from sparsenmt.native.packing import PackedMatrix, RowTable, has_whole_rows
 from sparsenmt.native.token_lists import TokenLists
@@ -141,8 +141,7 @@ def rounds(weight: Tensor, dtype: torch.dtype) -> bool:
 
 def compiled_dtypes(weight: Tensor) -> frozenset[torch.dtype]:
     """The dtypes that compiled kernels multiply this weight in, which differ from processor to processor."""
-    suitable = weight.dtype == torch.float32 and weight.device.type == "cpu"
-    found = kernels() if suitable else None
+    found = kernels_for(weight) if weight.dtype == torch.float32 else None
     return frozenset() if found is None else found.layout.dtypes
 
 
@@ -152,7 +151,7 @@ LAST_LEVEL_CACHE_SIZE = 1 << 24
 
 def continues(weight: Tensor) -> bool:
     """Return True if `CompiledProduct.continuations` with this output table, in fp32, is faster than its logits."""
-    found = kernels()
+    found = kernels_for(weight)
     if found is None or weight.dtype not in compiled_dtypes(weight):
         return False
     return found.faster("next tokens", torch.float32, *weight.shape)
@@ -163,7 +162,7 @@ def can_hold_table(weight: Tensor) -> bool:
 
     It is if its product takes no longer than oneDNN's, and if it is large: looking up embeddings in it takes longer.
     """
-    found = kernels()
+    found = kernels_for(weight)
     large = weight.numel() * 4 > LAST_LEVEL_CACHE_SIZE
     if found is None or not large or weight.dtype not in compiled_dtypes(weight):
         return False
@@ -223,7 +222,8 @@ class ListedProduct:
     @property
     def table(self) -> RowTable | None:
         """The table, if the kernel is faster than a product with gathered rows."""
-        found, table = kernels(), self._table
+        table = self._table
+        found = None if table is None else kernels()
         if found is None or table is None or not found.faster("next listed tokens", table.rows.dtype, table.inner):
             return None
         return table

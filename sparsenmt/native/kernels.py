@@ -296,6 +296,11 @@ def kernels() -> Kernels | None:
     return _found() if wanted() else None
 
 
+def kernels_for(x: Tensor) -> Kernels | None:
+    """The library, for tensors in the CPU's memory; for those of another device it is not even loaded."""
+    return kernels() if x.device.type == "cpu" else None
+
+
 def library() -> Library[Kernels]:
     """The library's sources and check."""
     return Library(DECODING.name, DECODING.source_paths, _checked, headers=DECODING.header_paths, flags=DECODING.flags)

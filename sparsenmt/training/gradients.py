@@ -89,12 +89,12 @@ def accumulate_gradients(
     """
     pairs = model.plan.pairs() if objective.pairs is None else objective.pairs
     shares = {n: sum(share for (other, _), share in pairs.items() if other == n) for n in sorted({n for n, _ in pairs})}
-    encoded = model.encode(Source(batch.source, batch.source_valid, batch.features), exits=tuple(shares))
     # Losses are summed in fp32, or in float64 if the model computes in it.
-    doubles = any(memory.states.dtype == torch.float64 for memory in encoded.memories.values())
-    dtype = torch.float64 if doubles else torch.float32
+    dtype = torch.promote_types(model.output_table.dtype, torch.float32)
+    # Before the encoder's work is queued: both read from the device, which first finishes all that is in its queue.
     weights = objective.token_weights(batch.target_valid, totals).to(dtype)
     rows = TargetRows(batch.target_output, batch.target_valid, weights)
+    encoded = model.encode(Source(batch.source, batch.source_valid, batch.features), exits=tuple(shares))
     likelihood = torch.zeros(2, dtype=dtype, device=batch.target_output.device)  # loss, nll
     read = batch.target_valid.flip(1).cummax(1).values.flip(1)  # with a prefix that has no loss, which later ones see
     states, gradients = [], []

@@ -19,7 +19,9 @@ from sparsenmt.native.gradients import loss_kernel
 from sparsenmt.native.onednn import Product
 
 CHUNK_ROWS = 512
-"""Rows of a chunk: enough for an efficient matrix product, small compared with the other activations."""
+"""Rows of a chunk on a CPU: enough for an efficient matrix product, small compared with the other activations."""
+
+_DEVICE_LOGITS = 1 << 27  # of a chunk, 0.5 GB in fp32: a device computes few rows sooner than they are handed to it
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,11 @@ class RowLosses:
 
     loss: Tensor
     nll: Tensor
+
+
+def chunk_rows(table: Tensor) -> int:
+    """Return the number of rows whose products with an output table (V, D) exist at a time."""
+    return CHUNK_ROWS if table.device.type == "cpu" else max(CHUNK_ROWS, _DEVICE_LOGITS // table.shape[0])
 
 
 @torch.no_grad()
@@ -57,13 +64,14 @@ def backward_through_projection(
             bias.grad = torch.zeros_like(bias)
         columns -= table[never].sum(0, dtype=wide)
         mean_bias = float(bias.index_fill(0, never, 0.0).sum(dtype=wide)) / size
-    chunk = min(CHUNK_ROWS, len(hidden))
-    chunks = math.ceil(len(hidden) / CHUNK_ROWS)
+    most = chunk_rows(table)
+    chunk = min(most, len(hidden))
+    chunks = math.ceil(len(hidden) / most)
     project, project_back = (Product(table, chunk, transposed=back, inputs=chunks) for back in (False, True))
     buffer = hidden.new_empty(chunk, table.shape[0])
     gradients, losses, nlls = [], [], []
     total = torch.zeros_like(columns)  # (D) sum of w h
-    parts = zip(hidden.split(CHUNK_ROWS), target.split(CHUNK_ROWS), weights.split(CHUNK_ROWS), strict=True)
+    parts = zip(hidden.split(most), target.split(most), weights.split(most), strict=True)
     for rows, wanted, weight in parts:
         logits = project(rows, bias, buffer[: len(rows)])  # (n, V)
         p, log_sum, own = _solve(logits, wanted, 1 - smoothing, wide)
@@ -125,7 +133,8 @@ def _probabilities(logits: Tensor, dtype: torch.dtype) -> Tensor:
 def negative_log_likelihood(model: TranslationModel, hidden: Tensor, target: Tensor) -> Tensor:
     """hidden (N, D), target (N) -> (N) negative log-likelihoods in nats."""
     wide = torch.promote_types(hidden.dtype, torch.float32)
-    chunks = zip(hidden.split(CHUNK_ROWS), target.split(CHUNK_ROWS), strict=True)
+    rows = chunk_rows(model.output_table)
+    chunks = zip(hidden.split(rows), target.split(rows), strict=True)
     return torch.cat(
-        [F.cross_entropy(model.project(rows).to(wide), wanted, reduction="none") for rows, wanted in chunks]
+        [F.cross_entropy(model.project(states).to(wide), wanted, reduction="none") for states, wanted in chunks]
     )

@@ -140,10 +140,9 @@ def accumulate_segment_gradients(
     shares: dict[int, float] = {}
     for (_, exit_), share in pairs.items():
         shares[exit_] = shares.get(exit_, 0.0) + share
-    hidden, after = model.read_segment(inputs, before, exits=tuple(shares))
-    doubles = any(states.dtype == torch.float64 for states in hidden.values())
     valid = torch.ones_like(targets, dtype=torch.bool)
-    weights = objective.token_weights(valid, totals).to(torch.float64 if doubles else torch.float32)
-    rows = TargetRows(targets, valid, weights)
+    weights = objective.token_weights(valid, totals).to(torch.promote_types(model.output_table.dtype, torch.float32))
+    rows = TargetRows(targets, valid, weights)  # reads from the device: before other work is queued there
+    hidden, after = model.read_segment(inputs, before, exits=tuple(shares))
     loss, nll = rows.backward(model, hidden, shares, objective.smoothing).tolist()
     return BatchResult(loss, nll, {}), after

@@ -38,7 +38,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rates of products without the repeats that make them right."""
     monkeypatch.setattr(arithmetic, "_SECONDS", 0.0)
     monkeypatch.setattr(arithmetic, "_FEWEST", 1)
-    monkeypatch.setattr(arithmetic, "SQUARE", {"cpu": 16})
+    monkeypatch.setattr(arithmetic, "SQUARE", {"cpu": 16, "cuda": 16})
 
 
 def encoder_flop(rows: int, length: int) -> int:

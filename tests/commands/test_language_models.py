@@ -88,7 +88,7 @@ def texts(text_model: Path, command: Run) -> Run:
 @torch.no_grad()
 def bits(directory: str, text: Path) -> float:
     """Bits per character of a text, by one pass over it."""
-    bundle = store.open_model(directory, dtype=None, any_task=True)
+    bundle = store.open_model(directory, device=torch.device("cpu"), dtype=None, any_task=True)
     ids, counts = encode_lines(bundle.tokenizers.target, text.read_bytes().decode().removesuffix("\n").split("\n"))
     tokens = torch.from_numpy(ids)
     cache = bundle.model.new_cache(bundle.model.no_source(1), segment_memory=10_000)

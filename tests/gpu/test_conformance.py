@@ -35,7 +35,8 @@ def outputs(bench: Bench) -> dict[str, Tensor]:
     bench.model.zero_grad()
     hidden = bench.outputs()
     torch.stack([states.square().sum() for states in hidden.values()]).sum().backward()
-    gradients = {name: p.grad.cpu() for name, p in bench.model.named_parameters() if p.grad is not None}
+    # A copy: moving a model to a device replaces the numbers of its gradients, too.
+    gradients = {name: p.grad.cpu().clone() for name, p in bench.model.named_parameters() if p.grad is not None}
     return {**{f"exits {exits}": states.detach().cpu() for exits, states in hidden.items()}, **gradients}
 
 

@@ -21,9 +21,9 @@ def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypat
     *table, line = capsys.readouterr().out.strip().split("\n")
     result = json.loads(line)
     assert (result["name"], result["device"], result["ok"]) == ("gpu", "CPU", True)
-    assert "decoding fp32: share of the device's rate" in result["ratios"]
+    assert "decoding, 2 sentences, fp32: share of the device's rate" in result["ratios"]
     assert (tmp_path / "table.md").read_text().strip() == "\n".join(table)
-    assert "| training: peak memory | not measured | MB | only of a CUDA device |" in table
+    assert "| training, 64 tokens: peak memory | not measured | MB | only of a CUDA device |" in table
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -168,8 +168,8 @@ class DecodingWorkload:
 
     def count(self) -> Arithmetic:
         """Count the arithmetic of a search, in float64, which only PyTorch's own operators compute."""
-        model = self._benchmarked.build().double().eval()
-        return count_arithmetic(lambda: self._search(model, torch.device("cpu")))
+        model = self._benchmarked.build().double().eval().to(self._device)
+        return count_arithmetic(lambda: self._search(model, self._device))
 
     @torch.inference_mode()
     def _search(self, model: Transformer, device: torch.device) -> None:
@@ -197,6 +197,7 @@ class TrainingWorkload:
         options = benchmarked.recipe.training
         self._objective = Objective(options.label_smoothing, options.loss_normalization, benchmarked.auxiliary)
         self._clip = options.clip_norm, options.clip
+        self._device = device
         self._model = benchmarked.build().to(device).train()
         self._weights = MasterWeights(self._model, dtype)
         self._optimizer = make_optimizer(self._weights, options.optimizer)
@@ -221,7 +222,7 @@ class TrainingWorkload:
 
     def count(self) -> Arithmetic:
         """Count the arithmetic of an update."""
-        return count_arithmetic(self.gradients(self._benchmarked.build().train(), torch.device("cpu")))
+        return count_arithmetic(self.gradients(self._benchmarked.build().train().to(self._device), self._device))
 
     def gradients(self, model: Transformer, device: torch.device) -> Callable[[], object]:
         """Make the function that adds the gradients of the batch."""
@@ -269,6 +270,7 @@ class ScoringWorkload:
     ) -> None:
         self._benchmarked = benchmarked
         self._tokens = torch.tensor(benchmarked.random_rows(1, sizes.target_tokens, target=True)[0])
+        self._device = device
         self._reader = self._filled(_packed(benchmarked, dtype, device), device)
         cache = self._reader.cache
         self.kept_bytes: int | None = cache.kept_bytes if isinstance(cache, KVCache) else 0
@@ -280,8 +282,8 @@ class ScoringWorkload:
 
     def count(self) -> Arithmetic:
         """Count the arithmetic of a segment, in float64."""
-        reader = self._filled(self._benchmarked.build().double().eval(), torch.device("cpu"))
-        return count_arithmetic(lambda: reader.read(self._tokens))
+        reader = self._filled(self._benchmarked.build().double().eval().to(self._device), self._device)
+        return count_arithmetic(lambda: reader.read(self._on_device))
 
     def _filled(self, model: Transformer, device: torch.device) -> TextReader:
         reading = TextReading.of(self._benchmarked.recipe)
@@ -313,8 +315,8 @@ class GenerationWorkload:
 
     def count(self) -> Arithmetic:
         """Count the arithmetic of a search, in float64."""
-        model = self._benchmarked.build().double().eval()
-        return count_arithmetic(lambda: self._search(model, torch.device("cpu")))
+        model = self._benchmarked.build().double().eval().to(self._device)
+        return count_arithmetic(lambda: self._search(model, self._device))
 
     @torch.inference_mode()
     def _search(self, model: Transformer, device: torch.device) -> None:
