@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -62,6 +63,16 @@ def may_hold(condition: Tensor) -> bool:
     For steps that change nothing where the condition is False: they are left out where the question costs little.
     """
     return condition.device.type != "cpu" or bool(condition.any())
+
+
+@cache
+def avoid_cudnn_attention() -> None:
+    """Leave cuDNN out of `scaled_dot_product_attention` in this process.
+
+    It makes a plan for every new shape, in about 0.1 s: every step of a search has other shapes, and so has nearly
+    every batch. PyTorch's other kernels take any shape.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def use_threads(wanted: int | None) -> None:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.devices import may_hold
+from sparsenmt.devices import avoid_cudnn_attention, may_hold
 from sparsenmt.model.bands import (
     BandLayout,
     band_keys,
@@ -190,6 +190,8 @@ def attend_fused(
     if _plain_is_faster(q, k, dropout):
         context = _attend_plain(q, k, v, mask, dropout, causal)
         return context if mask is None or mask.fully_masked is None else context.masked_fill(mask.fully_masked, 0.0)
+    if q.device.type == "cuda":
+        avoid_cudnn_attention()
     inference = q.device.type == "cpu" and not torch.is_grad_enabled()
     few = inference and q.shape[2] <= _FEW_QUERIES
     if mask is None and causal:

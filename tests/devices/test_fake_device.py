@@ -21,6 +21,7 @@ from sparsenmt.assemble import build_model
 from sparsenmt.data.batching import Batch
 from sparsenmt.decoding.search_output import SearchOutput
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
+from sparsenmt.devices import avoid_cudnn_attention
 from sparsenmt.errors import UserError
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
@@ -69,7 +70,7 @@ ALLOWED: Mapping[tuple[Kind, str], tuple[int, str]] = {
     ("read", "model/compaction.py: apply_gates"): (6, "whether anything was dropped, once a filter"),
     ("read", "model/compaction.py: _compact"): (6, "the width of the compacted memory, once a filter"),
     # Once a layer of a batch.
-    ("read", "model/attend.py: memory_mask"): (len(SEARCHES) * (LAYERS + 1), "whether a sentence has no memory, once a step of the decoder"),
+    ("read", "model/attend.py: memory_mask"): (9, "whether a sentence has no memory, once a step"),
     ("read", "sparsity/adaptive_span.py: reach"): (2 * LAYERS, "learned spans decide the shapes of bands"),
     ("read", "sparsity/simplex/newton.py: _solve"): (STEPS * LAYERS * 8, _NEWTON),
     ("read", "sparsity/simplex/newton.py: _between"): (STEPS * LAYERS, "rows with an alpha of 1"),
@@ -304,6 +305,15 @@ def test_plants_are_found(part: Part, damage: Callable[[Run], None], monkeypatch
         else:
             RUNS[part](run)
             assert any("a_copy_to_the_cpu" in line for line in undeclared(fake, part))
+
+
+def test_cudnn_is_not_asked_for_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would make a plan for the shapes of every step."""
+    asked: list[bool] = []
+    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", asked.append)
+    avoid_cudnn_attention.cache_clear()
+    run_parts(CASES[0], ("encode", "decode"))
+    assert asked == [False]
 
 
 @pytest.mark.parametrize("case", TEXT_CASES, ids=map(str, TEXT_CASES))
