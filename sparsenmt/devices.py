@@ -69,8 +69,8 @@ def may_hold(condition: Tensor) -> bool:
 def avoid_cudnn_attention() -> None:
     """Leave cuDNN out of `scaled_dot_product_attention` in this process.
 
-    It makes a plan for every new shape, in about 0.1 s: every step of a search has other shapes, and so has nearly
-    every batch. PyTorch's other kernels take any shape.
+    It makes a plan for every new shape, which takes far longer than the attention itself; and every step of a search
+    has another shape, as has nearly every batch. PyTorch's other kernels take any shape.
     """
     torch.backends.cuda.enable_cudnn_sdp(False)
 

@@ -66,13 +66,13 @@ class MasterWeights:
 
     def collect(self) -> None:
         """Add the model's gradients of a batch to the gradients of the master weights, and clear them."""
-        found = [(parameter, parameter.grad, master) for parameter, master in self._pairs if parameter.grad is not None]
-        at_once = bool(found) and found[0][2].device.type != "cpu"
+        pairs = [(parameter, master) for parameter, master in self._pairs if parameter.grad is not None]
+        at_once = bool(pairs) and pairs[0][1].device.type != "cpu"
         # On a device all in one call; on a CPU one by one, so that few gradients exist twice.
-        for part in [found] if at_once else [[each] for each in found]:
-            wide = [torch.empty_like(master) for _, _, master in part]
-            torch._foreach_copy_(wide, [gradient for _, gradient, _ in part])
-            for gradient, (parameter, _, master) in zip(wide, part, strict=True):
+        for part in [pairs] if at_once else [[pair] for pair in pairs]:
+            wide = [torch.empty_like(master) for _, master in part]
+            torch._foreach_copy_(wide, [parameter.grad for parameter, _ in part if parameter.grad is not None])
+            for gradient, (parameter, master) in zip(wide, part, strict=True):
                 master.grad = gradient if master.grad is None else master.grad.add_(gradient)
                 parameter.grad = None
 
