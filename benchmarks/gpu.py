@@ -1,10 +1,11 @@
-"""Everything that a GPU can show, in one table: conformance, speed against the device's rate, memory, CUDA graphs.
+"""Everything that a GPU can show, in one table: conformance, speed against the device's rate, memory, methods, graphs.
 
-    python benchmarks/gpu.py [--device cuda] [--preset base] [--repeats N] [--no-tests] [--output FILE]
+    python benchmarks/gpu.py [--device cuda] [--preset base] [--repeats N] [--no-tests] [--no-scripts] [--output FILE]
 
 Training and decoding are those of `sparsenmt benchmark`: the share is that of the rate of the work's own matrix
 products on the device. Memory is the peak that PyTorch allocated. The graph is a decoder over a fixed prefix, captured
-once and replayed, against the same calls one by one. Prints a table in Markdown, and one JSON line; there are no bars.
+once and replayed, against the same calls one by one. Ratios are those of other benchmarks, run on the device
+(`SCRIPTS`). Prints a table in Markdown, and one JSON line; there are no bars.
 Without the device it says so in one line and exits with 2.
 """
 
@@ -31,6 +32,13 @@ from sparsenmt.workflows.benchmark.measurement import BenchmarkRequest, benchmar
 
 ROOT = Path(__file__).resolve().parents[1]
 CALLS = 20  # of the decoder between two looks at the clock
+_BASE = ("dimension=512", "feed_forward=2048", "heads=8", "encoder_layers=6", "decoder_layers=6")
+SCRIPTS: dict[str, Sequence[str]] = {
+    "train_vs_transformers.py": ("bf16_vs_bf16", *(part for each in _BASE for part in ("--set", each))),
+    "attention_training.py": ("entmax15_64", "adaptive_64", "fixed_7f1l", "topk8_64", "--set", "our_dtype=bf16"),
+    "l0drop_decode.py": ("2048", "400", "--without-peer"),
+}
+"""Other benchmarks, with their arguments; training has as many tokens as the largest of ``--batch-tokens``."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,24 @@ def _speed_rows(name: str, table: Table, values: Sequence[object]) -> list[Row]:
     ]
 
 
+def scripts(device: torch.device, given: argparse.Namespace) -> list[Row]:
+    """Run other benchmarks on the device, and return their ratios."""
+    environment, rows = os.environ | {"PYTHONPATH": str(ROOT)}, list[Row]()
+    for name, own in SCRIPTS.items():
+        size = ("--set", f"batch_tokens={max(given.batch_tokens)}") if "train" in name else ()
+        options = (*own, *size, "--set", f"device={device}", "--repeats", str(given.repeats))
+        command = [sys.executable, str(ROOT / "benchmarks" / name), *options]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        try:
+            ratios = json.loads(done.stdout.strip().split("\n")[-1])["ratios"]
+        except (ValueError, KeyError):
+            reason = (done.stderr.strip().split("\n") or [""])[-1]
+            rows.append(Row(name, None, "ratio", reason.replace("|", "/")))
+            continue
+        rows += [Row(f"{name}: {case}", float(ratio), "ratio") for case, ratio in ratios.items()]
+    return rows
+
+
 def graph(device: torch.device, given: argparse.Namespace) -> list[Row]:
     """Time a decoder over a fixed prefix, call by call and, on a GPU, as a graph."""
     model = preset_model(given.preset, given.vocabulary).build().to(device).eval()
@@ -139,6 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--workers", default="4", help="processes of the tests (default: %(default)s)")
     parser.add_argument("--no-tests", action="store_true", help="leave tests/gpu out")
+    parser.add_argument("--no-scripts", action="store_true", help="leave the other benchmarks out")
     parser.add_argument("--output", type=Path, help="write the table to this file, too")
     given = parser.parse_args(arguments)
     try:
@@ -149,6 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     rows = [] if given.no_tests else conformance(given)
     rows += [*speed(device, given), *graph(device, given)]
+    rows += [] if given.no_scripts else scripts(device, given)
     title = f"{name}, PyTorch {torch.__version__}, preset {given.preset}"
     table = "\n".join([f"{title}\n", "| what | value | unit | note |", "|---|---:|---|---|", *map(Row.markdown, rows)])
     print(table)
