@@ -30,7 +30,13 @@ from sparsenmt.commands.lazy_group import CommandEntry, LazyGroup
 from sparsenmt.errors import UserError, is_out_of_memory, printable_lines
 from sparsenmt.interrupts import Interrupted, listening
 from sparsenmt.progress import duration, log, own_messages
-from sparsenmt.runtime import check_thread_variable, is_main_process, limit_kernel_caches, limit_thread_spinning
+from sparsenmt.runtime import (
+    check_thread_variable,
+    is_main_process,
+    limit_kernel_caches,
+    limit_thread_spinning,
+    share_heap,
+)
 
 COMMANDS: dict[str, CommandEntry] = {
     "prepare": CommandEntry("prepare", "Train a recipe's tokenizer and write its text as binary data."),
@@ -172,6 +178,7 @@ def main() -> None:
     secure_streams()
     limit_thread_spinning()
     limit_kernel_caches()
+    share_heap()
     try:
         with listening():
             code = run(sys.argv[1:])

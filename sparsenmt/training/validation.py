@@ -28,6 +28,7 @@ class Validator(Generic[M]):
         metrics: name -> function that computes the metric with that model; called after the loss.
         depth: exits of the encoder and of the decoder that are evaluated; None: the deepest.
         frames: the tokens around sources and targets, of the recipe's languages.
+        most: sentences of the validation set for the loss, from the first; None: all.
     """
 
     def __init__(
@@ -40,10 +41,11 @@ class Validator(Generic[M]):
         batch_tokens: int,
         depth: tuple[Sequence[int] | None, Sequence[int] | None] = (None, None),
         frames: FramePair = NO_FRAMES,
+        most: int | None = None,
     ) -> None:
         self._make, self._dev, self._metrics = make, dev, dict(metrics)
         self._encoder_exits, self._decoder_exits = depth
-        self._device, self._batch_tokens, self._frames = device, batch_tokens, frames
+        self._device, self._batch_tokens, self._frames, self._most = device, batch_tokens, frames, most
 
     def __call__(self, weights: Mapping[str, torch.Tensor]) -> Mapping[str, float]:
         """Validate these weights; returns values by name.
@@ -62,7 +64,7 @@ class Validator(Generic[M]):
         closed: dict[str, float] = {}
         more = self._frames.source.size, self._frames.target.size
         lengths = np.maximum(self._dev.source_lengths + more[0], self._dev.target_lengths + more[1])
-        for chosen in length_batches(lengths, self._batch_tokens):
+        for chosen in length_batches(lengths[: self._most], self._batch_tokens):
             index = IndexBatch(np.zeros(len(chosen), dtype=np.int64), np.asarray(chosen, dtype=np.int64))
             batch = collate([self._dev], index, self._frames).to(self._device)
             source = Source(batch.source, batch.source_valid, batch.features)

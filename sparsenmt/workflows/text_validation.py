@@ -16,11 +16,14 @@ from sparsenmt.workflows.score_text import token_nats
 
 
 def make_text_validator(
-    recipe: Recipe, data: PreparedText, device: torch.device
+    recipe: Recipe, data: PreparedText, device: torch.device, *, most: int | None = None
 ) -> Callable[[Mapping[str, torch.Tensor]], dict[str, float]]:
     """Return the validation of a recipe: weights in fp32 -> values by name.
 
     It makes a model of its own each time, as `Validator` does.
+
+    Args:
+        most: tokens, from the first; None: the whole text.
     """
     size = data.tokenizer.size
     reading, metric = TextReading.of(recipe), recipe.training.validation.metric
@@ -29,7 +32,7 @@ def make_text_validator(
         model = build_model(recipe.model, source_size=size, target_size=size, seed=recipe.training.seed).to(device)
         store.load_weights(model, weights, "validation")
         model.pack(torch.float32)
-        nats = token_nats(model, data.dev.ids, reading, device, shown=False)
+        nats = token_nats(model, data.dev.ids[:most], reading, device, shown=False)
         quality = TextQuality(float(nats.sum()), data.dev.counts)
         return {name: quality.value(name) for name in dict.fromkeys(("loss", metric))}
 

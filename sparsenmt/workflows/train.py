@@ -35,6 +35,7 @@ from sparsenmt.tensors import read_header
 from sparsenmt.training.checkpoints import Checkpoint, average_weights, clean_checkpoints, find_checkpoints
 from sparsenmt.training.distribution import Workers
 from sparsenmt.training.loop import Trainer, Validate
+from sparsenmt.training.merge import merge_adapters
 from sparsenmt.training.precision import MasterWeights, pick_dtype
 from sparsenmt.training.segments import LanguageModelTask
 from sparsenmt.training.sentence_pairs import TranslationTask
@@ -127,10 +128,32 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
             _begin_or_resume(run, recipe, data, trainer)
             workers.barrier()
             if not trainer.progress.finished:
+                with workers.checked_together(device):
+                    if workers.is_main_process:
+                        _try_validation(recipe, data, trainer, scoring)
                 trainer.run()
             if workers.is_main_process:
                 finish(recipe, run.path, trainer.progress, trainer.validate)
             workers.barrier()  # the weights exist when the function returns, in every process
+
+
+_TRIED = 2  # sentences; a hundred times as many tokens of a text
+
+
+def _try_validation(
+    recipe: Recipe, data: PreparedData | PreparedText, trainer: Trainer, scoring: ScoringOptions | None
+) -> None:
+    """Validate a few sentences with the weights at hand: faults of a validation show before hours of training.
+
+    What only a validation loads is then loaded before the memory of the first update. Random states do not change.
+    """
+    device = trainer.device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        if isinstance(data, PreparedData):
+            validate: Validate = make_validator(recipe, data, device, scoring, most=_TRIED)
+        else:
+            validate = make_text_validator(recipe, data, device, most=100 * _TRIED)
+        validate(merge_adapters(trainer.weights.state()))
 
 
 def _checked_data(recipe: Recipe, workers: Workers, device: torch.device) -> PreparedData | PreparedText:

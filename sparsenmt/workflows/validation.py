@@ -87,17 +87,23 @@ def recorded_tokenizer(scoring: ScoringOptions) -> str | None:
 
 
 def make_validator(
-    recipe: Recipe, data: PreparedData, device: torch.device, scoring: ScoringOptions | None = None
+    recipe: Recipe,
+    data: PreparedData,
+    device: torch.device,
+    scoring: ScoringOptions | None = None,
+    *,
+    most: int | None = None,
 ) -> Validator[Transformer]:
     """Return the validation of a recipe.
 
     Args:
         scoring: `validation_scoring`; None: that of a new run.
+        most: sentences, from the first; None: those of the recipe.
     """
     scoring = scoring or validation_scoring(recipe, data)
     validation = recipe.training.validation
     options = recipe.decoding.model_copy(update={"method": "beam", "beam_size": validation.beam_size})
-    count = validation.max_sentences
+    count = validation.max_sentences if most is None else most
     targets = [target for _, target in data.dev_lines[:count]]
     sources = [source for source, _ in data.dev_lines]
     lines = input_lines(sources, tags=data.dev_tags, documents=data.dev_documents)[:count]
@@ -132,4 +138,5 @@ def make_validator(
         batch_tokens=recipe.training.batch_tokens,
         depth=(options.encoder_exits, options.decoder_exits),
         frames=data.tokenizers.frames.of(recipe.decoding),
+        most=most,
     )
