@@ -11,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from sparsenmt import store
+from sparsenmt.errors import UserError
 from sparsenmt.files import read_sealed, write_sealed
 from tests.commands.support import Run, program
 
@@ -201,6 +203,32 @@ def test_all_checkpoints_damaged(command: Run, workspace: Path) -> None:
 def test_a_directory_that_was_only_begun_is_no_obstacle(command: Run, workspace: Path) -> None:
     shutil.copytree(workspace / "model/tokenizers", workspace / "new/tokenizers")
     assert command("train", "small.yaml", "directory=new", "training.max_updates=2").code == 0
+
+
+def test_a_fault_of_the_validation_shows_before_the_first_update(
+    command: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise UserError("there is no such score today", where="training.validation.metric", hint="Take another.")
+
+    arguments = ["train", "small.yaml", "directory=new", "training.max_updates=6"]
+    with monkeypatch.context() as patch:
+        patch.setattr("sparsenmt.workflows.validation.corpus_scores", fail)
+        result = command(*arguments)
+    assert result.code == 2 and "training.validation.metric: there is no such score today" in result.err
+    assert not (workspace / "new/metrics.jsonl").exists() and not list((workspace / "new").glob("checkpoints/*"))
+    assert command(*arguments).code == 0
+
+
+def test_the_validation_before_the_first_update_changes_nothing(
+    command: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["train", "small.yaml", "training.max_updates=6", "model.dropout.residual=0.2"]
+    assert command(*arguments, "directory=with").code == 0
+    monkeypatch.setattr("sparsenmt.workflows.train._try_validation", lambda *_: None)
+    assert command(*arguments, "directory=without").code == 0
+    one, other = (load_file(workspace / name / "weights.safetensors") for name in ("with", "without"))
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_a_loss_that_explodes(command: Run, workspace: Path) -> None:
