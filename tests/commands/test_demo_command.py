@@ -59,7 +59,8 @@ STAGES: list[tuple[ModuleType, str, int]] = [
     (demo_corpus, "write_lines", 8),
     (prepare, "write_manifest", 1),
     (store, "write_weights", 1),
-    (translate, "encoded_batch", 2),  # the first is a validation's
+    (translate, "encoded_batch", 1),  # of the validation before the first update
+    (translate, "encoded_batch", 3),  # the second is a validation's
     (demo, "write_lines", 1),
     (demo, "corpus_scores", 1),
 ]
