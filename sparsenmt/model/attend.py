@@ -109,8 +109,9 @@ def memory_mask(keys: Keys, transform: Transform, dtype: torch.dtype) -> Attenti
     mask = make_mask(keys, transform, dtype, causal=False, square=False)
     if mask is None or mask.scores.shape[2] != 1:
         return None
-    # Read also from a device, once a memory: otherwise every step would mask its result.
-    some = mask.fully_masked is not None and bool(mask.fully_masked.any())
+    none = mask.fully_masked
+    # In a search also a device is asked, once a memory: otherwise every step would mask its result.
+    some = none is not None and (may_hold(none) if torch.is_grad_enabled() else bool(none.any()))
     return mask if some else replace(mask, fully_masked=None)
 
 

@@ -253,6 +253,8 @@ class Decoder(nn.Module):
         self.norm = options.last_norm()
         self.obstacle = None if cross is None else cross.obstacle(self.steps.at(0, "cross").transform)
         self._reads_source = cross is not None
+        # Transforms of a site have the same options: without parameters their masks are the same in all steps.
+        self._one_mask = cross is not None and not list(self.steps.at(0, "cross").transform.parameters())
         self.is_recurrent = not isinstance(own, SiteModules)
         self._all_heads_reach = (
             isinstance(own, SiteModules) and own.heads.fixed is None
@@ -285,7 +287,8 @@ class Decoder(nn.Module):
             if block.cross is not None and cross_keys is not None:
                 step = self.steps.at(t, "cross")
                 kv = seen.memory_keys_values(self.plan[t], block.cross.project_keys_values)
-                mask = seen.memory_mask(t, partial(step.memory_mask, cross_keys, kv.values.dtype))
+                make = partial(step.memory_mask, cross_keys, kv.values.dtype)
+                mask = seen.memory_mask(0 if self._one_mask else t, make)
                 x = block.add_cross(x, kv, cross_keys, step, mask)
             x = block.add_feed_forward(x, real)
             if t + 1 in exits:
