@@ -94,6 +94,7 @@ LINES = {
     "hours: windows without old buffers, models of one validation; the problems of training's kernels in own files": 50,
     "memory of an hour: moments from the start, few kernels of oneDNN": 15,
     "a GPU: fewer calls a step and an update, no kernels asked, benchmarks on a device": 60,
+    "a validation of two sentences before training; one mask of the memory for all steps": 35,
 }
 """The most lines of the package: what was planned for each part. New abilities get a line of their own here."""
 
