@@ -85,7 +85,7 @@ def main() -> None:
     losses = {name: work["penalty"] for name in work.get("losses", ())}
     objectives = [Objective(work["label_smoothing"], "tokens", losses, pairs) for pairs in turns(model.plan)]
     batches = [as_batch(*batch) for batch in training_batches(work)]
-    device = pick_device(work.get("device", "cpu"))
+    device = model.output_table.device
 
     def repeat() -> None:
         for objective, batch in zip(itertools.cycle(objectives), batches):

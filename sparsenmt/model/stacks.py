@@ -253,8 +253,8 @@ class Decoder(nn.Module):
         self.norm = options.last_norm()
         self.obstacle = None if cross is None else cross.obstacle(self.steps.at(0, "cross").transform)
         self._reads_source = cross is not None
-        # Transforms of a site have the same options: without parameters their masks are the same in all steps.
-        self._one_mask = cross is not None and not list(self.steps.at(0, "cross").transform.parameters())
+        # Transforms of a site have the same options: without a state their masks are the same in all steps.
+        self._one_mask = cross is not None and not self.steps.at(0, "cross").transform.state_dict()
         self.is_recurrent = not isinstance(own, SiteModules)
         self._all_heads_reach = (
             isinstance(own, SiteModules) and own.heads.fixed is None

@@ -70,7 +70,7 @@ ALLOWED: Mapping[tuple[Kind, str], tuple[int, str]] = {
     ("read", "model/compaction.py: apply_gates"): (6, "whether anything was dropped, once a filter"),
     ("read", "model/compaction.py: _compact"): (6, "the width of the compacted memory, once a filter"),
     # Once a layer of a batch.
-    ("read", "model/attend.py: memory_mask"): (9, "whether a sentence has no memory, once a memory"),
+    ("read", "model/attend.py: memory_mask"): (len(SEARCHES), "whether a sentence has no memory, once a memory"),
     ("read", "sparsity/adaptive_span.py: reach"): (2 * LAYERS, "learned spans decide the shapes of bands"),
     ("read", "sparsity/simplex/newton.py: _solve"): (STEPS * LAYERS * 8, _NEWTON),
     ("read", "sparsity/simplex/newton.py: _between"): (STEPS * LAYERS, "rows with an alpha of 1"),
