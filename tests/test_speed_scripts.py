@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
 from common import Side, Worker
 from sparsenmt.data.input_line import input_lines
@@ -61,10 +62,12 @@ def test_the_peer_is_timed_in_each_of_its_ways(monkeypatch: pytest.MonkeyPatch) 
     assert [side.work["side_by_side"] for side in theirs] == [1, 2] * len(ways) * len(ours)
     assert {side.work["peer_compute_type"] for side in theirs} == {"float32"}
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    ours, theirs = real_text.sides("real_text_fast", {"batch_tokens": 64, "side_by_side": 1}, Path("folder"))
-    assert [side.work["our_dtype"] for side in ours] == ["bf16", "int8"] and len(theirs) == 1
-    assert theirs[0].work["side_by_side"] == 1 and not theirs[0].environment
-    assert all("batch_tokens" not in side.work for side in (*ours, *theirs))
+    for best, tried in ((torch.bfloat16, ["bf16", "int8"]), (torch.float32, ["int8"])):
+        monkeypatch.setattr(real_text, "pick_dtype", lambda name, device, best=best: best)
+        ours, theirs = real_text.sides("real_text_fast", {"batch_tokens": 64, "side_by_side": 1}, Path("folder"))
+        assert [side.work["our_dtype"] for side in ours] == tried and len(theirs) == 1
+        assert theirs[0].work["side_by_side"] == 1 and not theirs[0].environment
+        assert all("batch_tokens" not in side.work for side in (*ours, *theirs))
 
 
 def test_memory_over_a_long_time() -> None:
