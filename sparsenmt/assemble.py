@@ -345,7 +345,7 @@ def _check_fits(use: str, needed: int, memory: int, device: torch.device, lower:
 def _build_transformer(model: schema.Model, *, source_size: int, target_size: int, seed: int | None) -> Transformer:
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)  # of the CPU alone: a GPU's draws dropout between validations
         plan = depth_plan(model)
         output = _output_filters(model, plan.encoder_exits)
         inside = [i for i, choice in enumerate(model.memory) if choice.at == "between"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +29,8 @@ def pick_device(wanted: str, where: str = "training.device") -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= count:
         there = f"no {wanted}: there are {count} CUDA devices, from cuda:0" if count else "no CUDA device"
         raise UserError(f"PyTorch finds {there}", where=where, hint="Set it to auto or cpu.")
+    if device.type == "cuda":
+        avoid_cudnn_attention()
     return device
 
 
@@ -65,12 +66,12 @@ def may_hold(condition: Tensor) -> bool:
     return condition.device.type != "cpu" or bool(condition.any())
 
 
-@cache
 def avoid_cudnn_attention() -> None:
     """Leave cuDNN out of `scaled_dot_product_attention` in this process.
 
     It makes a plan for every new shape, which takes far longer than the attention itself; and every step of a search
-    has another shape, as has nearly every batch. PyTorch's other kernels take any shape.
+    has another shape, as has nearly every batch. PyTorch's other kernels take any shape. It is called again and again:
+    other code of the process may have chosen anew, and ``torch.nn.attention.sdpa_kernel`` restores what was before it.
     """
     torch.backends.cuda.enable_cudnn_sdp(False)
 

@@ -122,15 +122,13 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
                 return
             torch.manual_seed(options.seed + workers.rank)
             trainer = make_trainer(recipe, data, run.path, device, workers, None if run.newest else start, scoring)
-            if device.type == "cuda":
-                # Building the models seeded CUDA's generator alike on all ranks: each draws dropout of its own.
-                torch.cuda.manual_seed(options.seed + workers.rank)
+            # Before a new directory has a recipe, which could not be corrected any more.
+            with workers.checked_together(device):
+                if workers.is_main_process and not (run.newest and run.newest.progress().finished):
+                    _try_validation(recipe, data, trainer, scoring)
             _begin_or_resume(run, recipe, data, trainer)
             workers.barrier()
             if not trainer.progress.finished:
-                with workers.checked_together(device):
-                    if workers.is_main_process:
-                        _try_validation(recipe, data, trainer, scoring)
                 trainer.run()
             if workers.is_main_process:
                 finish(recipe, run.path, trainer.progress, trainer.validate)

@@ -7,12 +7,14 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 from sparsenmt import store
 from sparsenmt.errors import UserError
@@ -216,17 +218,27 @@ def test_a_fault_of_the_validation_shows_before_the_first_update(
         patch.setattr("sparsenmt.workflows.validation.corpus_scores", fail)
         result = command(*arguments)
     assert result.code == 2 and "training.validation.metric: there is no such score today" in result.err
-    assert not (workspace / "new/metrics.jsonl").exists() and not list((workspace / "new").glob("checkpoints/*"))
-    assert command(*arguments).code == 0
+    assert not [path for path in (workspace / "new").rglob("*") if path.suffix], "nothing is written yet"
+    assert command(*arguments, "training.validation.metric=chrf", "decoding.beam_size=2").code == 0
 
 
 def test_the_validation_before_the_first_update_changes_nothing(
     command: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from sparsenmt.workflows import train as workflow
+
     arguments = ["train", "small.yaml", "training.max_updates=6", "model.dropout.residual=0.2"]
-    assert command(*arguments, "directory=with").code == 0
-    monkeypatch.setattr("sparsenmt.workflows.train._try_validation", lambda *_: None)
-    assert command(*arguments, "directory=without").code == 0
+    drawn: list[Tensor] = []
+
+    def drawing(*given: Any, **options: Any) -> Callable[..., Mapping[str, float]]:
+        drawn.append(torch.rand(3))
+        return make(*given, **options)
+
+    make = workflow.make_validator
+    monkeypatch.setattr(workflow, "make_validator", drawing)
+    assert command(*arguments, "directory=with").code == 0 and len(drawn) == 2  # for the trial, and for training
+    monkeypatch.setattr(workflow, "_try_validation", lambda *_: None)
+    assert command(*arguments, "directory=without").code == 0 and len(drawn) == 3
     one, other = (load_file(workspace / name / "weights.safetensors") for name in ("with", "without"))
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 

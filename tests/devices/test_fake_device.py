@@ -21,7 +21,7 @@ from sparsenmt.assemble import build_model
 from sparsenmt.data.batching import Batch
 from sparsenmt.decoding.search_output import SearchOutput
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
-from sparsenmt.devices import avoid_cudnn_attention
+from sparsenmt.devices import pick_device
 from sparsenmt.errors import UserError
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
@@ -311,8 +311,12 @@ def test_cudnn_is_not_asked_for_attention(monkeypatch: pytest.MonkeyPatch) -> No
     """It would make a plan for the shapes of every step."""
     asked: list[bool] = []
     monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", asked.append)
-    avoid_cudnn_attention.cache_clear()
     run_parts(CASES[0], ("encode", "decode"))
+    assert asked and not any(asked)
+    asked.clear()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    pick_device("auto")
     assert asked == [False]
 
 

@@ -1,6 +1,7 @@
 """Every registered method on a GPU: the same states, gradients and translations as on the CPU, in float64.
 
-Without a CUDA device all is skipped but one case on the CPU, which keeps this file from rotting. Run by `make gpu`.
+Without a CUDA device all is skipped but one case on the CPU, which keeps this file from rotting. Run by `make gpu`, or
+with SPARSENMT_TEST_GPU=1: without that variable tests see no device.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from tests.conformance.cases import Bench, Case, alone, build
 
 CASES = alone()
 EXACT = 1e-8  # float64; sums in another order
-CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no CUDA device")
+WITHOUT = "PyTorch finds no CUDA device, or SPARSENMT_TEST_GPU is not set"
+CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason=WITHOUT)
 
 
 def moved(bench: Bench, device: torch.device) -> Bench:

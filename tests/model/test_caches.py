@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -10,12 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from sparsenmt.model.attend import AttentionMask
 from sparsenmt.model.attention import KeysValues, MultiHeadAttention
 from sparsenmt.model.kv_cache import KVCache
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
+from sparsenmt.model.sockets import Keys
 from sparsenmt.model.transformer import Transformer
 from tests.model.support import random_model, random_source, random_target
+from tests.toys.recency import Recency
 
 MODELS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -91,6 +95,28 @@ def test_sentences_that_stay_go_on_as_before(keys: dict[str, Any]) -> None:
         one, all_of_them = getattr(left, name), getattr(memory, name)
         assert (one is None) == (all_of_them is None) and (one is None or torch.equal(one, all_of_them[:1]))
     assert torch.equal(left.features["pos"], source.features["pos"][:1])
+
+
+def test_layers_share_no_mask_that_each_has_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores that depend on the key and on weights of the layer: a mask for all queries, but not for all layers."""
+
+    def score_bias(self: Recency, keys: Keys) -> Tensor:
+        return self.slopes[:, None, None] * (keys.positions % 3)[:, None, None, :]
+
+    monkeypatch.setattr(Recency, "position_dependent", False)
+    monkeypatch.setattr(Recency, "score_bias", score_bias)
+    model = random_model(attention={"cross": {"transform": {"name": "toy_recency"}}})
+    memory, target = encode(model, random_source()), random_target(3, 4)
+    found = last(model.decode(target, memory))
+    made: list[int] = []
+
+    def apart(self: KVCache, step: int, make: Callable[[], AttentionMask | None]) -> AttentionMask | None:
+        made.append(step)
+        return make()
+
+    monkeypatch.setattr(KVCache, "memory_mask", apart)
+    torch.testing.assert_close(found, last(model.decode(target, memory)), atol=1e-12, rtol=0)
+    assert made == [0, 1]
 
 
 @each_model
