@@ -95,6 +95,7 @@ LINES = {
     "memory of an hour: moments from the start, few kernels of oneDNN": 15,
     "a GPU: fewer calls a step and an update, no kernels asked, benchmarks on a device": 60,
     "a validation of two sentences before training; one mask of the memory for all steps": 35,
+    "kernels without memory, what they are kept for, and what they have lost; shapes that they check": 60,
 }
 """The most lines of the package: what was planned for each part. New abilities get a line of their own here."""
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -31,6 +34,17 @@ def _ends(x: Tensor, free: int) -> bool:
             return False
         step *= size
     return True
+
+
+def allocating(function: Any) -> Any:
+    """Let a library's function that returns 1 without enough memory, otherwise 0, raise MemoryError; return it."""
+    function.restype, function.errcheck = ctypes.c_int, _refuse_missing_memory
+    return function
+
+
+def _refuse_missing_memory(status: int, function: object, arguments: object) -> None:
+    if status:
+        raise MemoryError("compiled code has not enough memory for its intermediate results")
 
 
 def check(holds: bool, what: str) -> None:

@@ -4,6 +4,7 @@
 // can reach, without copies of the keys. A query that sees no key gets zeros.
 
 #include "attention_head.h"
+#include "memory.h"
 
 namespace sparsenmt {
 namespace {
@@ -32,17 +33,19 @@ struct Parts {
 };
 
 template <class Number>
-void forward(const Problem& given, void* out, int threads) {
+int forward(const Problem& given, void* out, int threads) {
   const Parts parts(given);
+  Memory memory;
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
-    Head<Number> head(given, parts.most());
+    const auto head = memory.make<Head<Number>>(given, parts.most());
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < given.batch * given.heads * parts.count; i++) {
       const int64_t row = i / parts.count;
-      head.forward(row / given.heads, row % given.heads, parts.part(i % parts.count), out);
+      if (head) head->forward(row / given.heads, row % given.heads, parts.part(i % parts.count), out);
     }
   }
+  return memory.status();
 }
 
 // The gradients of a head's keys or values. Those of a single part are written at once; parts of a window have keys in
@@ -75,45 +78,62 @@ class KeyGradients {
   std::vector<float> sums_;  // (keys, size)
 };
 
+// The gradients of one head at a time.
+template <class Number>
+class Gradients {
+ public:
+  Gradients(const Problem& given, const Parts& parts, void* of_k, void* of_v)
+      : parts_(parts), head_(given, parts.most()), keys_(head_, given, parts, of_k), values_(head_, given, parts, of_v) {}
+
+  void find(int64_t b, int64_t h, const void* of, const int64_t* strides, void* of_q) {
+    keys_.begin(), values_.begin();
+    for (int64_t j = 0; j < parts_.count; j++) {
+      const Part part = parts_.part(j);
+      head_.backward(
+          b, h, part, of, strides, of_q, [&](const float* found) { keys_.take(b, h, part, found); },
+          [&](const float* found) { values_.take(b, h, part, found); });
+    }
+    keys_.end(b, h), values_.end(b, h);
+  }
+
+ private:
+  const Parts& parts_;
+  Head<Number> head_;
+  KeyGradients<Number> keys_, values_;
+};
+
 // A thread takes whole heads, as successive parts have keys in common.
 template <class Number>
-void backward(const Problem& given, const void* of, const int64_t* strides, void* of_q, void* of_k, void* of_v,
-              int threads) {
+int backward(const Problem& given, const void* of, const int64_t* strides, void* of_q, void* of_k, void* of_v,
+             int threads) {
   const Parts parts(given);
+  Memory memory;
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
-    Head<Number> head(given, parts.most());
-    KeyGradients<Number> keys(head, given, parts, of_k), values(head, given, parts, of_v);
+    const auto own = memory.make<Gradients<Number>>(given, parts, of_k, of_v);
 #pragma omp for schedule(static)
-    for (int64_t i = 0; i < given.batch * given.heads; i++) {
-      const int64_t b = i / given.heads, h = i % given.heads;
-      keys.begin(), values.begin();
-      for (int64_t j = 0; j < parts.count; j++) {
-        const Part part = parts.part(j);
-        head.backward(
-            b, h, part, of, strides, of_q, [&](const float* found) { keys.take(b, h, part, found); },
-            [&](const float* found) { values.take(b, h, part, found); });
-      }
-      keys.end(b, h), values.end(b, h);
-    }
+    for (int64_t i = 0; i < given.batch * given.heads; i++)
+      if (own) own->find(i / given.heads, i % given.heads, of, strides, of_q);
   }
+  return memory.status();
 }
 
 }  // namespace
 }  // namespace sparsenmt
 
-// -> out (batch, queries, heads, size)
-extern "C" void sparsenmt_attention(const void* problem, int bf16, void* out, int threads) {
+// -> out (batch, queries, heads, size). Returns 0, or 1 without enough memory.
+extern "C" int sparsenmt_attention(const void* problem, int bf16, void* out, int threads) {
   using namespace sparsenmt;
   const Problem& given = *static_cast<const Problem*>(problem);
-  bf16 ? forward<Bf16>(given, out, threads) : forward<float>(given, out, threads);
+  return bf16 ? forward<Bf16>(given, out, threads) : forward<float>(given, out, threads);
 }
 
-// of, strided as q -> of_q (batch, queries, heads, size), of_k and of_v (batch, keys, heads, size)
-extern "C" void sparsenmt_attention_backward(const void* problem, int bf16, const void* of, const int64_t* strides,
-                                             void* of_q, void* of_k, void* of_v, int threads) {
+// of, strided as q -> of_q (batch, queries, heads, size), of_k and of_v (batch, keys, heads, size).
+// Returns 0, or 1 without enough memory.
+extern "C" int sparsenmt_attention_backward(const void* problem, int bf16, const void* of, const int64_t* strides,
+                                            void* of_q, void* of_k, void* of_v, int threads) {
   using namespace sparsenmt;
   const Problem& given = *static_cast<const Problem*>(problem);
-  bf16 ? backward<Bf16>(given, of, strides, of_q, of_k, of_v, threads)
-       : backward<float>(given, of, strides, of_q, of_k, of_v, threads);
+  return bf16 ? backward<Bf16>(given, of, strides, of_q, of_k, of_v, threads)
+              : backward<float>(given, of, strides, of_q, of_k, of_v, threads);
 }

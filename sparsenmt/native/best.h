@@ -93,6 +93,12 @@ inline void find_best(const float* row, int64_t size, int64_t width, float* valu
   offer_row(row, size, best);
 }
 
+// A copy of a row, in this thread's memory.
+inline std::vector<float>& copies() {
+  static thread_local std::vector<float> copy;
+  return copy;
+}
+
 // The `width`-th largest number of a row, 1 <= width <= size; minus infinity if fewer are not NaN.
 inline float nth_largest(const float* row, int64_t size, int64_t width) {
   constexpr int64_t kInOrder = 64;  // for more, a sorted list is slower than a selection
@@ -102,7 +108,7 @@ inline float nth_largest(const float* row, int64_t size, int64_t width) {
     find_best(row, size, width, values, where);
     return values[width - 1];
   }
-  static thread_local std::vector<float> copy;
+  std::vector<float>& copy = copies();
   copy.clear();
   for (int64_t i = 0; i < size; i++)
     if (row[i] == row[i]) copy.push_back(row[i]);

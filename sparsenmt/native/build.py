@@ -32,7 +32,7 @@ from sparsenmt.files import directory_lock, sha256_text
 from sparsenmt.native import cache
 from sparsenmt.native.compiler import CHOICE, COMPILERS, Compiler, CompilerError, compile_library, find_compiler
 from sparsenmt.native.instruction_sets import InstructionSet, cap, processor, usable_sets
-from sparsenmt.native.sources import FLAGS, OPENMP, digest, is_intact, shipped_libraries
+from sparsenmt.native.sources import FLAGS, OPENMP, SourceFiles, digest, is_intact, shipped_libraries
 from sparsenmt.progress import notify
 
 SWITCH = "SPARSENMT_NATIVE"
@@ -68,11 +68,13 @@ class Origin:
         way: ``wheel``, ``built`` or ``none``: PyTorch's operators are used.
         path: of its file; None if there is none.
         refused: libraries that were not used, with the reasons.
+        lost: of a library that was built with less than the compiler was asked for first: what, and why.
     """
 
     way: str
     path: Path | None
     refused: tuple[str, ...] = ()
+    lost: str = ""
 
 
 origins: dict[str, Origin] = {}
@@ -91,6 +93,7 @@ class Library(Generic[Kernels]):
         name: prefix of its files in the cache.
         sources: C++ files.
         headers: the files that they include.
+        callers: modules that lay out what it reads, and check its results.
         flags: compiler options, added after the common ones.
         load: returns the library's functions, from its path; None if their results are wrong. Raising OSError or
             AttributeError counts as wrong.
@@ -100,7 +103,13 @@ class Library(Generic[Kernels]):
     sources: Sequence[Path]
     load: Callable[[Path], Kernels | None]
     headers: Sequence[Path] = ()
+    callers: Sequence[Path] = ()
     flags: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, files: SourceFiles, load: Callable[[Path], Kernels | None]) -> Library[Kernels]:
+        """One of the package's libraries."""
+        return cls(files.name, files.source_paths, load, files.header_paths, files.caller_paths, files.flags)
 
     def find(self) -> Kernels | None:
         """Take the library from the wheel or the cache, or build it; None if none gives right results.
@@ -155,9 +164,12 @@ class Library(Generic[Kernels]):
         return None
 
     def _stem(self, compiler: Compiler) -> str:
-        """File name by a hash of the sources, the compiler, its options and the processor, as caches may be shared."""
+        """File name by a hash of the sources, the compiler, its options and the processor, as caches may be shared.
+
+        Also of the modules that check its results: what one version of them refuses, another one may not.
+        """
         parts = [
-            *(path.read_bytes().decode() for path in (*self.headers, *self.sources, OPENMP)),
+            *(path.read_bytes().decode() for path in (*self.headers, *self.sources, OPENMP, *self.callers)),
             repr((FLAGS, self.flags, _variants(), _more_flags())),
             compiler.identity(),
             f"{platform.system()} {platform.machine()} {torch.__version__} {processor()}",
@@ -186,7 +198,7 @@ class Library(Generic[Kernels]):
         if found is None or hashlib.sha256(found[1]).hexdigest() != kept.get("sha256"):
             return None
         try:
-            return self._checked(found[0])
+            return self._checked(found[0], str(kept.get("lost", "")))
         except _RefusedError:
             return None
 
@@ -215,7 +227,8 @@ class Library(Generic[Kernels]):
                 with tempfile.TemporaryDirectory(prefix="sparsenmt-") as scratch:
                     built = self._compile(compiler, variant, Path(scratch), deadline)
                 path = cache.write_file(name, built)
-                found = self._checked(path)
+                lost = lost and f"kernels ({self.name}) run {lost}: {reason}"
+                found = self._checked(path, lost)
             except CompilerError as error:
                 reason = str(error)
                 if error.timed_out:
@@ -225,9 +238,10 @@ class Library(Generic[Kernels]):
                 path.unlink(missing_ok=True)
                 reason = str(error)
                 continue
-            cache.write_record(f"{stem}.json", {"file": name, "sha256": hashlib.sha256(built).hexdigest()})
             if lost:
-                notify(f"warning: kernels ({self.name}) run {lost}: {reason}")
+                notify(f"warning: {lost}")
+            record = {"file": name, "sha256": hashlib.sha256(built).hexdigest(), "lost": lost}
+            cache.write_record(f"{stem}.json", record)
             return found
         self._remember_failure(stem, reason)
         return None
@@ -249,8 +263,8 @@ class Library(Generic[Kernels]):
             link=more,
         )
 
-    def _checked(self, library: Path) -> Kernels:
-        """Load a library and check it.
+    def _checked(self, library: Path, lost: str = "") -> Kernels:
+        """Load a library and check it. ``lost``: by a variant that is not the first, for `origins`.
 
         Raises:
             _RefusedError: it does not load, or its results are wrong.
@@ -262,7 +276,9 @@ class Library(Generic[Kernels]):
             raise _RefusedError(f"the compiled library cannot be loaded: {printable(reason)}") from None
         if found is None:
             raise _RefusedError("the compiled library was refused: its results differ from PyTorch's")
-        origins[self.name] = Origin("built", library, origins[self.name].refused if self.name in origins else ())
+        refused = origins[self.name].refused if self.name in origins else ()
+        again = f"; to build it again, delete {library.parent / library.stem.rpartition('-')[0]}.json"
+        origins[self.name] = Origin("built", library, refused, lost and lost + again)
         return found
 
     def _remember_failure(self, stem: str, reason: str) -> None:

@@ -20,7 +20,7 @@ __attribute__((weak)) int omp_get_num_threads();
 
 namespace {
 
-constexpr int kMost = 16;         // shared variables of a parallel region
+constexpr int kMost = 32;         // shared variables of a parallel region
 constexpr int32_t kStatic = 34;   // the schedule: equal parts, one for each thread
 thread_local int wanted = 0;      // threads of the next parallel region; 0: as many as there are
 

@@ -10,12 +10,13 @@
 #include <memory>
 #include <vector>
 
+#include "memory.h"
 #include "norm.h"
 #include "products.h"
 
-extern "C" void sparsenmt_attend_many(const float* queries, const int64_t* query_strides, const float* keys,
-                                      const int64_t* key_strides, const float* values, const int64_t* value_strides,
-                                      const float* bias, const int64_t* shape, float* out, int threads);
+extern "C" int sparsenmt_attend_many(const float* queries, const int64_t* query_strides, const float* keys,
+                                     const int64_t* key_strides, const float* values, const int64_t* value_strides,
+                                     const float* bias, const int64_t* shape, float* out, int threads);
 
 #ifdef SPARSENMT_PRODUCTS
 namespace sparsenmt {
@@ -123,8 +124,8 @@ class Worker {
     for (int64_t b = part.first; b < part.last; b++) {
       const int64_t length = batch_.lengths[b], shape[] = {1, H, length, length, E};
       const float* wide = wide_.get() + first * 3 * D;
-      sparsenmt_attend_many(wide, strides, wide + D, strides, wide + 2 * D, strides, nullptr, shape,
-                            context_.get() + first * D, 1);
+      demand(sparsenmt_attend_many(wide, strides, wide + D, strides, wide + 2 * D, strides, nullptr, shape,
+                                   context_.get() + first * D, 1));
       first += length;
     }
   }
@@ -139,21 +140,26 @@ class Worker {
 }  // namespace sparsenmt
 #endif
 
-extern "C" void sparsenmt_encode(const void* layers, int64_t count, const void* given, int threads) {
+// Returns 0, or 1 without enough memory.
+extern "C" int sparsenmt_encode(const void* layers, int64_t count, const void* given, int threads) {
 #ifdef SPARSENMT_PRODUCTS
   using namespace sparsenmt;
   const Batch& batch = *static_cast<const Batch*>(given);
-  const std::vector<Part> parts = parts_of(batch);
+  Memory memory;
+  std::vector<Part> parts;
+  memory.run([&] { parts = parts_of(batch); });
   int64_t most = 0;
   for (const Part& part : parts) most = std::max(most, part.rows);
   std::atomic<int64_t> next{0};
 #pragma omp parallel num_threads(threads) if (threads > 1)
-  {
+  memory.run([&] {
     Worker worker(batch, most);
     for (int64_t i = next++; i < static_cast<int64_t>(parts.size()); i = next++)
       worker.run(parts[i], static_cast<const EncoderLayer*>(layers), count);
-  }
+  });
+  return memory.status();
 #else
   (void)layers, (void)count, (void)given, (void)threads;
+  return 0;
 #endif
 }

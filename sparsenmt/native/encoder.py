@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.native.address import address, check
+from sparsenmt.native.address import address, allocating, check
 from sparsenmt.native.packing import PackedMatrix, PackedMatrixStruct, ProductLayout, fields, pack
 from sparsenmt.native.steps import HEAD_SIZES, NormStruct, NormWeights, distance, numbers, plain_product
 
@@ -34,9 +34,8 @@ class EncoderFunctions:
 
     def __init__(self, library: ctypes.CDLL, layout: ProductLayout) -> None:
         self.layout = layout
-        self.run = library.sparsenmt_encode
+        self.run = allocating(library.sparsenmt_encode)
         self.run.argtypes = [_POINTER, _SIZE, _POINTER, ctypes.c_int]
-        self.run.restype = None
 
     def __deepcopy__(self, memo: object) -> EncoderFunctions:
         """Return the same object: there is one library."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.native import training_trials
-from sparsenmt.native.address import address, check
+from sparsenmt.native.address import address, allocating, check
 from sparsenmt.native.build import Library, wanted
 from sparsenmt.native.choice import Choice, usual_length
 from sparsenmt.native.sources import TRAINING
@@ -37,6 +37,9 @@ _ARGUMENTS = {
     "sparsenmt_attention": [_POINTER, _NUMBER, _POINTER, _NUMBER],
     "sparsenmt_attention_backward": [_POINTER, _NUMBER, *[_POINTER] * 5, _NUMBER],
 }
+
+
+_ALLOCATING = {f"sparsenmt_{name}" for name in ("loss", "attention", "attention_backward")}
 
 
 class _Problem(ctypes.Structure):
@@ -63,6 +66,8 @@ class GradientKernels:
         for name, arguments in _ARGUMENTS.items():
             function = getattr(self._library, name)
             function.argtypes, function.restype = arguments, None
+            if name in _ALLOCATING:
+                allocating(function)
         self.choice = Choice(path.stem)
 
     def __deepcopy__(self, memo: object) -> GradientKernels:
@@ -282,7 +287,7 @@ def gradient_kernels() -> GradientKernels | None:
 
 def library() -> Library[GradientKernels]:
     """The library's sources and check."""
-    return Library(TRAINING.name, TRAINING.source_paths, _checked, headers=TRAINING.header_paths, flags=TRAINING.flags)
+    return Library.of(TRAINING, _checked)
 
 
 @functools.cache

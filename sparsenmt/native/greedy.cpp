@@ -10,6 +10,7 @@
 #include <atomic>
 #include <vector>
 
+#include "memory.h"
 #include "step.h"
 #include "vocabulary.h"
 
@@ -100,12 +101,12 @@ class Group {
     }
     sizes_.rows = sizes_.sentences = rows_;
     static const int32_t none = 0;  // slots, which recurrent layers do not read
-    sparsenmt_step(search_.layers, caches_.data(), search_.layer_count, search_.last.weight, search_.last.bias, &sizes_,
-                   &none, x_.data(), scratch_.data(), out_.data(), 1);
+    demand(sparsenmt_step(search_.layers, caches_.data(), search_.layer_count, search_.last.weight, search_.last.bias,
+                          &sizes_, &none, x_.data(), scratch_.data(), out_.data(), 1));
     const Continuations found{rows_, 1, search_.vocabulary, 1, search_.never_count, search_.never, score_.data(), nullptr,
                               values_.data(), indices_.data(), totals_.data(), parents_.data(), tokens_.data()};
     const TokenLists lists{search_.lists.tokens, list_first_.data(), list_count_.data()};
-    sparsenmt_next_listed(&found, search_.table, &lists, out_.data(), 1);
+    demand(sparsenmt_next_listed(&found, search_.table, &lists, out_.data(), 1));
   }
 
   // Write the token of a row; true if its sentence has ended.
@@ -150,17 +151,21 @@ class Group {
 }  // namespace sparsenmt
 #endif
 
-extern "C" void sparsenmt_greedy(const void* given, int threads) {
+// Returns 0, or 1 without enough memory.
+extern "C" int sparsenmt_greedy(const void* given, int threads) {
 #ifdef SPARSENMT_PRODUCTS
   using namespace sparsenmt;
   const Search& search = *static_cast<const Search*>(given);
   std::atomic<int64_t> next{0};
+  Memory memory;
 #pragma omp parallel num_threads(threads) if (threads > 1)
-  {
+  memory.run([&] {
     Group group(search, next);
     group.run();
-  }
+  });
+  return memory.status();
 #else
   (void)given, (void)threads;
+  return 0;
 #endif
 }

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.native import encoder, greedy, steps, trials
-from sparsenmt.native.address import address, check
+from sparsenmt.native.address import address, allocating, check
 from sparsenmt.native.build import Library, wanted
 from sparsenmt.native.choice import Choice, Trial
 from sparsenmt.native.packing import KINDS, PackedMatrix, ProductLayout, RowTable, fields, pack
@@ -45,6 +45,9 @@ _ARGUMENTS = {
     "sparsenmt_next_listed": [*[_POINTER] * 4, _NUMBER],
     "sparsenmt_product": [_POINTER, _POINTER, _SIZE, _POINTER, _NUMBER, _POINTER, _POINTER, _NUMBER],
 }
+
+
+_ALLOCATING = {f"sparsenmt_{name}" for name in ("attend", "attend_many", "next", "next_listed")}
 
 
 class _Continuations(ctypes.Structure):
@@ -101,6 +104,8 @@ class Kernels:
         for name, arguments in _ARGUMENTS.items():
             function = getattr(library, name)
             function.argtypes, function.restype = arguments, None
+            if name in _ALLOCATING:
+                allocating(function)
         has = library.sparsenmt_has_products
         has.argtypes, has.restype = [_SIZE], _NUMBER
         dtypes = frozenset(dtype for dtype, kind in KINDS.items() if has(kind))
@@ -253,10 +258,12 @@ class Kernels:
         never: as for `candidates`; these tokens must be in every list, before all others.
         """
         buffers, (rows, inner) = _ContinuationBuffers(scores, table.outer, never, width), x.shape
+        sentences = len(lists)
         check(rows == scores.numel() and len(lists) == scores.shape[0], "as many scores as rows, and a list each")
         self.layout.check(table)
+        begins = not sentences or max(never, default=-1) < int(lists.count.min())
+        check(begins, "lists that begin with the forbidden tokens")
         check(inner == table.inner and lists.size == table.outer, "states and lists of the table's size")
-        sentences = len(lists)
         own = lists.structure()
         pointers = buffers.pointer, ctypes.addressof(table.struct), ctypes.addressof(own)
         cores = min(self._threads(len(lists.tokens) * inner), max(sentences, 1))  # a thread takes whole sentences
@@ -265,6 +272,7 @@ class Kernels:
 
     def product(self, x: Tensor, weight: PackedMatrix, *, relu: bool = False, added: Tensor | None = None) -> Tensor:
         """x (..., D) -> relu(x weight' + bias) + added, (..., N); ``added`` of that shape, contiguous."""
+        check(x.shape[-1] == weight.inner, f"rows of {weight.inner} numbers")
         rows = x.reshape(-1, weight.inner).contiguous()
         count = rows.shape[0]
         out = x.new_empty(*x.shape[:-1], weight.outer)
@@ -303,7 +311,7 @@ def kernels_for(x: Tensor) -> Kernels | None:
 
 def library() -> Library[Kernels]:
     """The library's sources and check."""
-    return Library(DECODING.name, DECODING.source_paths, _checked, headers=DECODING.header_paths, flags=DECODING.flags)
+    return Library.of(DECODING, _checked)
 
 
 @functools.cache

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "memory.h"
 #include "products.h"
 #include "vocabulary.h"
 
@@ -137,15 +138,16 @@ void listed_sentence(const Continuations& found, const Table& table, const Token
 }  // namespace sparsenmt
 #endif
 
-// x (B J, D), contiguous. The tokens of the results are those of the vocabulary.
-extern "C" void sparsenmt_next_listed(const void* continuations, const void* table, const void* lists, const float* x,
-                                      int threads) {
+// x (B J, D), contiguous. The tokens of the results are those of the vocabulary. Returns 0, or 1 without enough memory.
+extern "C" int sparsenmt_next_listed(const void* continuations, const void* table, const void* lists, const float* x,
+                                     int threads) {
 #ifdef SPARSENMT_PRODUCTS
   using namespace sparsenmt;
   const Continuations& found = *static_cast<const Continuations*>(continuations);
   const TokenLists& own = *static_cast<const TokenLists*>(lists);
+  Memory memory;
   const auto sentence = [&](int64_t b, std::vector<char>& scratch, std::vector<float>& logits) {
-    listed_sentence(found, *static_cast<const Table*>(table), own, x, b, scratch, logits);
+    memory.run([&] { listed_sentence(found, *static_cast<const Table*>(table), own, x, b, scratch, logits); });
   };
   if (threads <= 1) {  // also for a thread of another region
     std::vector<char> scratch;
@@ -160,11 +162,14 @@ extern "C" void sparsenmt_next_listed(const void* continuations, const void* tab
       for (int64_t b = 0; b < found.sentences; b++) sentence(b, scratch, logits);
     }
   }
+  if (memory.is_missing()) return memory.status();
   found.finish();
   for (int64_t b = 0; b < found.sentences; b++)
     for (int64_t i = b * found.width; i < (b + 1) * found.width; i++)
       if (found.totals[i] > kNever) found.tokens[i] = own.tokens[own.first[b] + found.tokens[i]];
+  return 0;
 #else
   (void)continuations, (void)table, (void)lists, (void)x, (void)threads;
+  return 0;
 #endif
 }

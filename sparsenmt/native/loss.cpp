@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "elements.h"
+#include "memory.h"
 
 namespace sparsenmt {
 namespace {
@@ -38,28 +39,32 @@ float solve(Number* logits, int64_t size, int64_t target, float share, float* sc
 }
 
 template <class Number>
-void rows(Number* logits, int64_t count, int64_t size, const int64_t* targets, float share, float* own, float* logs,
-          int threads) {
+int rows(Number* logits, int64_t count, int64_t size, const int64_t* targets, float share, float* own, float* logs,
+         int threads) {
+  Memory memory;
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
-    std::vector<float> scratch(size + kLanes);
+    std::vector<float> scratch;
+    memory.run([&] { scratch.resize(size + kLanes); });
 #pragma omp for schedule(static)
     for (int64_t n = 0; n < count; n++) {
+      if (scratch.empty()) continue;
       own[n] = number(logits[n * size + targets[n]]);
       logs[n] = solve(logits + n * size, size, targets[n], share, scratch.data());
     }
   }
+  return memory.status();
 }
 
 }  // namespace
 }  // namespace sparsenmt
 
 // logits (N, V), targets (N) -> logits: p - share e_target; own (N): the targets' logits; logs (N): log normalizers.
-extern "C" void sparsenmt_loss(void* logits, int bf16, int64_t count, int64_t size, const int64_t* targets, float share,
-                               float* own, float* logs, int threads) {
+// Returns 0, or 1 without enough memory.
+extern "C" int sparsenmt_loss(void* logits, int bf16, int64_t count, int64_t size, const int64_t* targets, float share,
+                              float* own, float* logs, int threads) {
   using namespace sparsenmt;
   if (bf16)
-    rows(static_cast<Bf16*>(logits), count, size, targets, share, own, logs, threads);
-  else
-    rows(static_cast<float*>(logits), count, size, targets, share, own, logs, threads);
+    return rows(static_cast<Bf16*>(logits), count, size, targets, share, own, logs, threads);
+  return rows(static_cast<float*>(logits), count, size, targets, share, own, logs, threads);
 }

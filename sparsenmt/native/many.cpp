@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "memory.h"
 #include "vectors.h"
 
 namespace sparsenmt {
@@ -127,10 +128,10 @@ void attend(const float* queries, int64_t query_step, int64_t query_count, const
 }  // namespace sparsenmt
 
 // queries (B, H, Q, E), keys and values (B, H, K, E), bias (B, K) or null; out (B, Q, H, E) contiguous.
-// Strides in floats: of B, H, and Q or K.
-extern "C" void sparsenmt_attend_many(const float* queries, const int64_t* query_strides, const float* keys,
-                                      const int64_t* key_strides, const float* values, const int64_t* value_strides,
-                                      const float* bias, const int64_t* shape, float* out, int threads) {
+// Strides in floats: of B, H, and Q or K. Returns 0, or 1 without enough memory.
+extern "C" int sparsenmt_attend_many(const float* queries, const int64_t* query_strides, const float* keys,
+                                     const int64_t* key_strides, const float* values, const int64_t* value_strides,
+                                     const float* bias, const int64_t* shape, float* out, int threads) {
   using namespace sparsenmt;
   const int64_t B = shape[0], H = shape[1], Q = shape[2], K = shape[3], E = shape[4];
   const auto head = [&](int64_t i, Scratch& scratch) {
@@ -141,15 +142,18 @@ extern "C" void sparsenmt_attend_many(const float* queries, const int64_t* query
            out + (b * Q * H + h) * E, H * E, scratch);
   };
   const int64_t width = (K + kPanel - 1) / kPanel * kPanel;
+  Memory memory;
   if (threads <= 1) {  // also for a thread of another region
-    Scratch scratch(width, E);
-    for (int64_t i = 0; i < B * H; i++) head(i, scratch);
-    return;
+    const auto scratch = memory.make<Scratch>(width, E);
+    for (int64_t i = 0; i < B * H && scratch; i++) head(i, *scratch);
+    return memory.status();
   }
 #pragma omp parallel num_threads(threads)
   {
-    Scratch scratch(width, E);
+    const auto scratch = memory.make<Scratch>(width, E);
 #pragma omp for schedule(static)
-    for (int64_t i = 0; i < B * H; i++) head(i, scratch);
+    for (int64_t i = 0; i < B * H; i++)
+      if (scratch) head(i, *scratch);
   }
+  return memory.status();
 }

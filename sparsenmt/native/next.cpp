@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "memory.h"
 #include "products.h"
 #include "vocabulary.h"
 
@@ -30,17 +31,24 @@ class Search {
         rounded_(new char[rows_ * row_bytes()]), normalisers_(rows_ * parts_),
         values_(threads * rows_ * continuations.width), where_(threads * rows_ * continuations.width) {}
 
-  // The work of a thread. It ends with all rows complete but `Continuations::finish`.
-  void run(int64_t thread, int64_t threads) {
+  // The work of a thread. It ends with all rows complete but `Continuations::finish`; or unfinished, without memory.
+  void run(int64_t thread, int64_t threads, Memory& memory) {
+    const int64_t most = std::min(kRows, rows_);
+    std::unique_ptr<float[]> logits;
+    std::vector<TopList> best;
+    memory.run([&] {
+      logits.reset(new float[most * kPart]);
+      best.reserve(most);
+    });
     const auto share = [=](int64_t all, int64_t i) { return all * i / threads; };
     for (int64_t top = 0; top < rows_; top += kRows) {
       const int64_t here = std::min(kRows, rows_ - top);
       product(top, here, nullptr).round(share(here, thread), share(here, thread + 1));
     }
 #pragma omp barrier
-    const std::unique_ptr<float[]> logits(new float[std::min(kRows, rows_) * kPart]);
+    if (memory.is_missing()) return;  // all threads: none allocates any more
     for (int64_t top = 0; top < rows_; top += kRows)
-      read(top, std::min(kRows, rows_ - top), share(parts_, thread), share(parts_, thread + 1), thread, logits.get());
+      read(top, std::min(kRows, rows_ - top), {share(parts_, thread), share(parts_, thread + 1)}, thread, logits.get(), best);
 #pragma omp barrier
     for (int64_t n = share(rows_, thread); n < share(rows_, thread + 1); n++) put_together(n, threads);
   }
@@ -58,15 +66,19 @@ class Search {
     return {continuations_.width, values_.data() + at, where_.data() + at, kNever};
   }
 
-  // Parts first to last - 1 of `here` rows.
-  void read(int64_t top, int64_t here, int64_t first, int64_t last, int64_t thread, float* logits) {
+  // Parts of the vocabulary, the last one excluded.
+  struct Parts {
+    int64_t first, last;
+  };
+
+  void read(int64_t top, int64_t here, const Parts& parts, int64_t thread, float* logits, std::vector<TopList>& best) {
     const Product multiplied = product(top, here, logits);
-    std::vector<TopList> best;
+    best.clear();
     for (int64_t i = 0; i < here; i++) {
       best.push_back(list(top + i, thread));
       best.back().clear();
     }
-    for (int64_t part = first; part < last; part++) {
+    for (int64_t part = parts.first; part < parts.last; part++) {
       const int64_t token = part * kPart, count = std::min(kPart, continuations_.size - token);
       multiplied.run({0, here, token / kColumns, (token + count + kColumns - 1) / kColumns, kPart});
       for (int64_t i = 0; i < here; i++)
@@ -98,22 +110,26 @@ class Search {
 }  // namespace sparsenmt
 #endif
 
-// x (B H, D), contiguous.
-extern "C" void sparsenmt_next(const void* continuations, const void* packed, const float* x, int threads) {
+// x (B H, D), contiguous. Returns 0, or 1 without enough memory.
+extern "C" int sparsenmt_next(const void* continuations, const void* packed, const float* x, int threads) {
 #ifdef SPARSENMT_PRODUCTS
   using namespace sparsenmt;
   const Continuations& found = *static_cast<const Continuations*>(continuations);
-  Search search(found, *static_cast<const Matrix*>(packed), x, threads);
+  Memory memory;
+  const auto search = memory.make<Search>(found, *static_cast<const Matrix*>(packed), x, threads);
+  if (!search) return memory.status();
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
 #ifdef _OPENMP
-    search.run(omp_get_thread_num(), omp_get_num_threads());
+    search->run(omp_get_thread_num(), omp_get_num_threads(), memory);
 #else
-    search.run(0, 1);
+    search->run(0, 1, memory);
 #endif
   }
-  found.finish();
+  if (!memory.is_missing()) found.finish();
+  return memory.status();
 #else
   (void)continuations, (void)packed, (void)x, (void)threads;
+  return 0;
 #endif
 }

@@ -33,6 +33,7 @@ class SourceFiles:
         folder: of its files, in the package.
         sources: C++ files.
         headers: the files that they include.
+        callers: modules that lay out what it reads, and check its results.
         flags: compiler options, added after the common ones.
     """
 
@@ -40,6 +41,7 @@ class SourceFiles:
     folder: str
     sources: tuple[str, ...]
     headers: tuple[str, ...]
+    callers: tuple[str, ...]
     flags: tuple[str, ...] = ()
 
     @property
@@ -52,6 +54,11 @@ class SourceFiles:
         """The paths of the headers."""
         return [_PACKAGE / self.folder / name for name in self.headers]
 
+    @property
+    def caller_paths(self) -> list[Path]:
+        """The paths of the modules."""
+        return [_PACKAGE / self.folder / name for name in self.callers]
+
 
 DECODING = SourceFiles(
     "decoding",
@@ -60,19 +67,25 @@ DECODING = SourceFiles(
         *("few.cpp", "many.cpp", "vocabulary.cpp", "products.cpp"),
         *("step.cpp", "next.cpp", "listed.cpp", "greedy.cpp", "encoder.cpp"),
     ),
-    ("vectors.h", "best.h", "few.h", "product_arguments.h", "amx.h", "products.h", "vocabulary.h", "norm.h", "step.h"),
+    (
+        *("memory.h", "vectors.h", "best.h", "few.h", "product_arguments.h", "amx.h", "products.h", "vocabulary.h"),
+        *("norm.h", "step.h"),
+    ),
+    ("kernels.py", "packing.py", "steps.py", "encoder.py", "greedy.py", "token_lists.py"),
 )
 TRAINING = SourceFiles(
     "training",
     "native",
     ("loss.cpp", "dropout.cpp", "attention.cpp"),
-    ("vectors.h", "elements.h", "attention_head.h"),
+    ("memory.h", "vectors.h", "elements.h", "attention_head.h"),
+    ("gradients.py", "training_operators.py", "training_trials.py"),
 )
 SIMPLEX = SourceFiles(
     "simplex",
     "sparsity/simplex",
     ("native.cpp",),
     ("native_math.h", "native_rows.h", "native_tiles.h"),
+    ("native.py",),
     # Products and sums are not fused, so that a row has the same result in a full tile and in a part of one.
     ("-ffp-contract=off",),
 )

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "few.h"
+#include "memory.h"
 #include "step.h"
 
 #ifdef SPARSENMT_PRODUCTS
@@ -62,7 +63,9 @@ class Worker {
     wide_ = scratch.wide + start_ * widest(sizes);
     context_ = scratch.context + start_ * D;
     rounded_ = scratch.rounded + start_ * rounded_bytes(sizes);
-    scores_.resize(kMost * (std::max(sizes.length, sizes.entries) + kLanes));
+    const int64_t most = std::max(sizes.length, sizes.entries);
+    scores_.resize(kMost * (most + kLanes));
+    copies().reserve(most);  // nothing is allocated between barriers
   }
 
   void pass(const Layer& layer, const LayerCache& cache) {
@@ -210,32 +213,43 @@ extern "C" int64_t sparsenmt_step_scratch(const void* sizes) {
 #endif
 }
 
-// x (N, D): embedded tokens; it is overwritten. slots (N, T), rows `slot_stride` apart -> out (N, D).
-extern "C" void sparsenmt_step(const void* layers, const void* caches, int64_t count, const float* norm_weight,
-                               const float* norm_bias, const void* sizes, const int32_t* slots, float* x,
-                               float* scratch, float* out, int threads) {
+// x (N, D): embedded tokens; it is overwritten. slots (N, T), rows `slot_stride` apart -> out (N, D). Returns 0,
+// or 1 without enough memory.
+extern "C" int sparsenmt_step(const void* layers, const void* caches, int64_t count, const float* norm_weight,
+                              const float* norm_bias, const void* sizes, const int32_t* slots, float* x, float* scratch,
+                              float* out, int threads) {
 #ifdef SPARSENMT_PRODUCTS
   using namespace sparsenmt;
   const Sizes& given = *static_cast<const Sizes*>(sizes);
   const Scratch parts = Scratch::in(scratch, given);
   const Layer* layer = static_cast<const Layer*>(layers);
   const LayerCache* cache = static_cast<const LayerCache*>(caches);
-  const auto run = [&](int64_t thread, int64_t team) {
-    Worker worker(given, parts, slots, x, thread, team);
+  Memory memory;
+  const auto make = [&](int64_t thread, int64_t team) {
+    return memory.make<Worker>(given, parts, slots, x, thread, team);
+  };
+  const auto run = [&](Worker& worker) {
     for (int64_t t = 0; t < count; t++) worker.pass(layer[t], cache[t]);
     worker.finish({norm_weight, norm_bias}, out);
   };
-  if (threads <= 1) return run(0, 1);  // also for a thread of another region
+  if (threads <= 1) {  // also for a thread of another region
+    if (const auto worker = make(0, 1)) run(*worker);
+    return memory.status();
+  }
 #pragma omp parallel num_threads(threads)
   {
 #ifdef _OPENMP
-    run(omp_get_thread_num(), omp_get_num_threads());
+    const auto worker = make(omp_get_thread_num(), omp_get_num_threads());
 #else
-    run(0, 1);
+    const auto worker = make(0, 1);
 #endif
+#pragma omp barrier
+    if (!memory.is_missing()) run(*worker);  // all threads, or none: they wait for each other
   }
+  return memory.status();
 #else
   (void)layers, (void)caches, (void)count, (void)norm_weight, (void)norm_bias, (void)sizes, (void)slots, (void)x,
       (void)scratch, (void)out, (void)threads;
+  return 0;
 #endif
 }

@@ -44,6 +44,6 @@ struct Sizes {
 #endif
 
 extern "C" int64_t sparsenmt_step_scratch(const void* sizes);
-extern "C" void sparsenmt_step(const void* layers, const void* caches, int64_t count, const float* norm_weight,
-                               const float* norm_bias, const void* sizes, const int32_t* slots, float* x,
-                               float* scratch, float* out, int threads);
+extern "C" int sparsenmt_step(const void* layers, const void* caches, int64_t count, const float* norm_weight,
+                              const float* norm_bias, const void* sizes, const int32_t* slots, float* x, float* scratch,
+                              float* out, int threads);

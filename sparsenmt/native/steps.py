@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.native.address import address, check
+from sparsenmt.native.address import address, allocating, check
 from sparsenmt.native.packing import PackedMatrix, PackedMatrixStruct, ProductLayout, fields, pack
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
@@ -35,12 +35,10 @@ class StepFunctions:
 
     def __init__(self, library: ctypes.CDLL, layout: ProductLayout) -> None:
         self.layout = layout
-        self.run = library.sparsenmt_step
+        self.run = allocating(library.sparsenmt_step)
         self.run.argtypes = [_POINTER, _POINTER, _SIZE, *[_POINTER] * 7, ctypes.c_int]
-        self.run.restype = None
-        self.greedy = library.sparsenmt_greedy
+        self.greedy = allocating(library.sparsenmt_greedy)
         self.greedy.argtypes = [_POINTER, ctypes.c_int]
-        self.greedy.restype = None
         self.scratch = library.sparsenmt_step_scratch
         self.scratch.argtypes = [_POINTER]
         self.scratch.restype = _SIZE

@@ -150,5 +150,5 @@ struct TokenLists {
 }  // namespace
 }  // namespace sparsenmt
 
-extern "C" void sparsenmt_next_listed(const void* continuations, const void* table, const void* lists, const float* x,
-                                      int threads);
+extern "C" int sparsenmt_next_listed(const void* continuations, const void* table, const void* lists, const float* x,
+                                     int threads);

@@ -154,3 +154,5 @@ def _notes(examined: list[Examined]) -> Iterator[str]:
         yield f"kernels are turned off: {build.SWITCH}={os.environ.get(build.SWITCH)}"
     for each in examined:
         yield from (f"not used: {reason}" for reason in each.origin.refused)
+        if each.origin.lost:
+            yield f"warning: {each.origin.lost}"

@@ -34,8 +34,8 @@ model:
   attention: {cross: {transform: {name: temperature}}}
 data:
   directory: runs/data
-  train: [{source: ../train.en, target: ../train.de}]
-  dev: {source: ../dev.en, target: ../dev.de}
+  train: [{source: ../runs/demo/corpus/train.en, target: ../runs/demo/corpus/train.de}]
+  dev: {source: ../runs/demo/corpus/dev.en, target: ../runs/demo/corpus/dev.de}
   tokenizer: {kind: word, vocabulary_size: 300}
 training: {max_updates: 4, threads: 1, device: cpu, batch_tokens: 256, learning_rate: 0.02, warmup_updates: 1}
 decoding: {beam_size: 2, max_length_factor: 0, max_length_offset: 12}
@@ -53,7 +53,7 @@ def test_the_method_and_the_python(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(program, encoding="utf-8", newline="\n")
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes/demo.yaml").write_text(TINY, encoding="utf-8", newline="\n")
-    write_demo_corpus(tmp_path, train=100, dev=10, test=10)
+    write_demo_corpus(tmp_path / "runs/demo/corpus", train=100, dev=10, test=10)
     done = subprocess.run(
         [sys.executable, "program.py"],
         capture_output=True,

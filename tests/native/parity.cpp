@@ -15,13 +15,13 @@ int sparsenmt_has_products(int64_t kind);
 int sparsenmt_int8_most_of_pair();
 void sparsenmt_product(const void* packed, const float* x, int64_t rows, const float* added, int relu, float* out,
                        void* scratch, int threads);
-void sparsenmt_attend(const float*, const int64_t*, const float*, const int64_t*, const float*, const int64_t*,
-                      const int32_t*, int64_t, const float*, const int64_t*, float*, int);
-void sparsenmt_attend_many(const float*, const int64_t*, const float*, const int64_t*, const float*, const int64_t*,
-                           const float*, const int64_t*, float*, int);
+int sparsenmt_attend(const float*, const int64_t*, const float*, const int64_t*, const float*, const int64_t*,
+                     const int32_t*, int64_t, const float*, const int64_t*, float*, int);
+int sparsenmt_attend_many(const float*, const int64_t*, const float*, const int64_t*, const float*, const int64_t*,
+                          const float*, const int64_t*, float*, int);
 void sparsenmt_log_sums(const float*, int64_t, int64_t, int64_t, float*, int);
 void sparsenmt_best(const float*, int64_t, int64_t, int64_t, int64_t, float*, int64_t*, int);
-void sparsenmt_next(const void*, const void*, const float*, int);
+int sparsenmt_next(const void*, const void*, const float*, int);
 }
 
 namespace {

@@ -18,8 +18,9 @@ from torch import Tensor
 import sparsenmt
 from sparsenmt.native.address import address
 from sparsenmt.native.kernels import Kernels, pack
-from sparsenmt.native.packing import PackedMatrix
+from sparsenmt.native.packing import PackedMatrix, row_table
 from sparsenmt.native.steps import LayerCache, LayerStack, NormWeights, PackedLayer
+from sparsenmt.native.token_lists import TokenLists
 from tests.model.support import random_model, random_source, random_target
 from tests.native.libraries import decoding_kernels, simplex_kernel
 
@@ -70,6 +71,12 @@ def following(found: Kernels, **other: Any) -> None:
     found.next(weight=pack(torch.randn(40, 16), None, torch.float32), **{**given, **other})
 
 
+def listed(found: Kernels, **other: Any) -> None:
+    table, allowed = row_table(torch.randn(40, 16), None, torch.float32), torch.arange(40) < torch.tensor([[5], [9]])
+    given = {"x": torch.randn(4, 16), "scores": torch.zeros(2, 2), "never": (0,), "width": 3}
+    found.next_listed(table=table, lists=TokenLists.of(allowed), **{**given, **other})
+
+
 def rows(found: Kernels, logits: Tensor) -> None:
     found.log_sums(logits)
 
@@ -104,6 +111,8 @@ WRONG: dict[str, tuple[Callable[..., None], dict[str, Any]]] = {
     "inputs in double": (product, {"x": torch.randn(4, 16).double()}),
     "a short bias of a product": (product, {"bias": torch.randn(39)}),
     "more columns than panels": (product, {"outer": 65, "bias": None}),
+    "inputs of twice the size": (product, {"x": torch.randn(4, 32)}),
+    "a forbidden token beyond a list": (listed, {"never": (0, 6)}),
     "a larger inner dimension": (product, {"inner": 17, "x": torch.randn(4, 17)}),
     "int8 without scales": (product, {"dtype": torch.int8}),
 }
@@ -112,7 +121,7 @@ WRONG: dict[str, tuple[Callable[..., None], dict[str, Any]]] = {
 @pytest.mark.parametrize("case", WRONG)
 def test_what_does_not_fit_is_refused(case: str) -> None:
     call, other = WRONG[case]
-    found = decoding_kernels(*([torch.float32] if call in (product, following) else []))
+    found = decoding_kernels(*([torch.float32] if call in (product, following, listed) else []))
     call(found, **{"logits": torch.randn(3, 40)} if call is rows else {})
     with pytest.raises(ValueError):
         call(found, **other)

@@ -206,6 +206,16 @@ def test_the_bytes_that_were_built_are_those_that_are_recorded(
     assert library.find() == 42 and len(built) == 2
 
 
+def test_what_other_modules_have_refused_is_built_again(tmp_path: Path, library: Library[int]) -> None:
+    """A library is kept for the modules that check it: others may lay out its data in another way."""
+    check = tmp_path / "check.py"
+    check.write_text("refuses", encoding="utf-8")
+    refusing: Library[int] = Library("answer", library.sources, lambda path: None, callers=[check])
+    assert refusing.find() is None
+    check.write_text("accepts", encoding="utf-8")
+    assert Library("answer", library.sources, answer, callers=[check]).find() == 42
+
+
 # What fails is said, once
 
 
@@ -279,6 +289,9 @@ def test_the_loss_of_threads_is_said(
     assert capsys.readouterr().err.splitlines()[1:] == [warning]
     assert in_a_new_process(library) == 42
     assert capsys.readouterr().err == ""
+    (record,) = kept_files("*.json")
+    again = f"; to build it again, delete {record}"
+    assert f"warning: {build.origins['answer'].lost}" == warning + again, "`sparsenmt doctor` shows it"
 
 
 def test_a_compiler_may_be_a_command_with_arguments(

@@ -7,6 +7,7 @@
 // step where all scores are equal, and for b -> 0. Long rows are solved one by one, short ones in tiles.
 
 #include <algorithm>
+#include <atomic>
 
 #include "native_rows.h"
 #include "native_tiles.h"
@@ -210,57 +211,61 @@ void backward_row(const Rows &rows, const long_rows::Scratch &scratch, int64_t r
   if (wanted) of_alpha[row] = found;
 }
 
-// Calls work(scratch of the thread, row) for every `step`-th row.
+// Calls work(scratch of the thread, row) for every `step`-th row. Returns 0, or 1 without enough memory.
 template <class Space, class Work>
-void each(const Rows &rows, int64_t step, [[maybe_unused]] int threads, Work work) {
+int each(const Rows &rows, int64_t step, [[maybe_unused]] int threads, Work work) {
+  std::atomic<int> missing{0};
 #pragma omp parallel num_threads(threads)
   {
     const Space space(rows.keys);
+    if (space.d == nullptr) missing = 1;
 #pragma omp for schedule(static)
-    for (int64_t row = 0; row < rows.count; row += step) work(space, row);
+    for (int64_t row = 0; row < rows.count; row += step)
+      if (space.d != nullptr) work(space, row);
   }
+  return missing;
 }
 
 template <bool kCounted>
-void forward(const Rows &rows, int threads, const float *scores, const uint8_t *seen, const int64_t *strides,
-             float *mass) {
+int forward(const Rows &rows, int threads, const float *scores, const uint8_t *seen, const int64_t *strides,
+            float *mass) {
   if (rows.keys <= kForwardTiles)
-    each<tiles::Work>(rows, kLanes, threads, [&](const tiles::Work &work, int64_t row) {
+    return each<tiles::Work>(rows, kLanes, threads, [&](const tiles::Work &work, int64_t row) {
       forward_tile<kCounted>(rows, work, row, scores, seen, strides, mass);
     });
-  else
-    each<long_rows::Scratch>(rows, 1, threads, [&](const long_rows::Scratch &scratch, int64_t row) {
-      forward_row<kCounted>(rows, scratch, row, scores, seen, strides, mass);
-    });
+  return each<long_rows::Scratch>(rows, 1, threads, [&](const long_rows::Scratch &scratch, int64_t row) {
+    forward_row<kCounted>(rows, scratch, row, scores, seen, strides, mass);
+  });
 }
 
 template <bool kCounted>
-void backward(const Rows &rows, int threads, const float *mass, const float *given, float *gradient, float *of_alpha) {
+int backward(const Rows &rows, int threads, const float *mass, const float *given, float *gradient, float *of_alpha) {
   if (rows.keys <= kBackwardTiles)
-    each<tiles::Work>(rows, kLanes, threads, [&](const tiles::Work &work, int64_t row) {
+    return each<tiles::Work>(rows, kLanes, threads, [&](const tiles::Work &work, int64_t row) {
       backward_tile<kCounted>(rows, work, row, mass, given, gradient, of_alpha);
     });
-  else
-    each<long_rows::Scratch>(rows, 1, threads, [&](const long_rows::Scratch &scratch, int64_t row) {
-      backward_row<kCounted>(rows, scratch, row, mass, given, gradient, of_alpha);
-    });
+  return each<long_rows::Scratch>(rows, 1, threads, [&](const long_rows::Scratch &scratch, int64_t row) {
+    backward_row<kCounted>(rows, scratch, row, mass, given, gradient, of_alpha);
+  });
 }
 
 }  // namespace
 
 // Scores and masses are (batch, heads, queries, keys), contiguous. `strides` are those of `seen` over the four axes, in
 // bytes. `counts` is (batch, keys), contiguous; `alphas` is (heads). `seen` and `counts` may be null.
-extern "C" void sparsenmt_simplex_forward(const float *scores, const uint8_t *seen, const int64_t *strides,
-                                          const float *counts, const float *alphas, float *mass, const int64_t *sizes,
-                                          int threads) {
+// Returns 0, or 1 without enough memory.
+extern "C" int sparsenmt_simplex_forward(const float *scores, const uint8_t *seen, const int64_t *strides,
+                                         const float *counts, const float *alphas, float *mass, const int64_t *sizes,
+                                         int threads) {
   const Rows rows(sizes, counts, alphas);
-  (counts == nullptr ? forward<false> : forward<true>)(rows, threads, scores, seen, strides, mass);
+  return (counts == nullptr ? forward<false> : forward<true>)(rows, threads, scores, seen, strides, mass);
 }
 
-// `given` is the gradient of the masses; `of_alpha`, one for each row, may be null.
-extern "C" void sparsenmt_simplex_backward(const float *mass, const float *given, const float *counts,
-                                           const float *alphas, float *gradient, float *of_alpha, const int64_t *sizes,
-                                           int threads) {
+// `given` is the gradient of the masses; `of_alpha`, one for each row, may be null. Returns 0, or 1 without enough
+// memory.
+extern "C" int sparsenmt_simplex_backward(const float *mass, const float *given, const float *counts,
+                                          const float *alphas, float *gradient, float *of_alpha, const int64_t *sizes,
+                                          int threads) {
   const Rows rows(sizes, counts, alphas);
-  (counts == nullptr ? backward<false> : backward<true>)(rows, threads, mass, given, gradient, of_alpha);
+  return (counts == nullptr ? backward<false> : backward<true>)(rows, threads, mass, given, gradient, of_alpha);
 }

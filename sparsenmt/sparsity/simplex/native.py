@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sparsenmt.native.address import address
+from sparsenmt.native.address import address, allocating
 from sparsenmt.native.build import Library, wanted
 from sparsenmt.native.choice import Choice, Trial, usual_length
 from sparsenmt.native.sources import SIMPLEX
@@ -45,10 +45,10 @@ class SimplexKernel:
         library = ctypes.CDLL(str(path))
         pointer, number = ctypes.c_void_p, ctypes.c_int
         self.choice = Choice(path.stem)
-        self._forward = library.sparsenmt_simplex_forward
-        self._forward.argtypes, self._forward.restype = [pointer] * 7 + [number], None
-        self._backward = library.sparsenmt_simplex_backward
-        self._backward.argtypes, self._backward.restype = [pointer] * 7 + [number], None
+        self._forward = allocating(library.sparsenmt_simplex_forward)
+        self._backward = allocating(library.sparsenmt_simplex_backward)
+        for function in (self._forward, self._backward):
+            function.argtypes = [pointer] * 7 + [number]
 
     def faster(self, way: Way, keys: int, alpha: float | None) -> bool:
         """Return True if a pass over rows of this length is faster than `newton`; alpha None: one for each head."""
@@ -130,7 +130,7 @@ def _found() -> SimplexKernel | None:
 
 def library() -> Library[SimplexKernel]:
     """The library's sources and check."""
-    return Library(SIMPLEX.name, SIMPLEX.source_paths, _checked, headers=SIMPLEX.header_paths, flags=SIMPLEX.flags)
+    return Library.of(SIMPLEX, _checked)
 
 
 def _checked(library: Path) -> SimplexKernel | None:

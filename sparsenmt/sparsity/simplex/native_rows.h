@@ -11,13 +11,14 @@ namespace long_rows {
 
 constexpr int64_t kPad = 16;
 
-// Scratch of a thread. Arrays have a multiple of kPad entries.
+// Scratch of a thread. Arrays have a multiple of kPad entries; `d` is null without enough memory.
 struct Scratch {
   int64_t width;
   float *d, *c, *p, *w;
 
   explicit Scratch(int64_t keys) : width((keys + kPad - 1) / kPad * kPad) {
     d = static_cast<float *>(std::aligned_alloc(64, 4 * width * sizeof(float)));
+    if (d == nullptr) return;
     c = d + width, p = c + width, w = p + width;
     for (int64_t k = 0; k < width; ++k) c[k] = 1.0f;
   }

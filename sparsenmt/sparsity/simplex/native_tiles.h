@@ -20,6 +20,7 @@ struct Work {
   explicit Work(int64_t keys) : keys(keys) {
     const int64_t padded = (keys + kLanes - 1) / kLanes * kLanes;
     d = static_cast<Vector *>(std::aligned_alloc(kBytes, 5 * padded * kBytes));
+    if (d == nullptr) return;  // not enough memory
     c = d + padded, p = c + padded, w = p + padded, x = w + padded;
   }
   ~Work() { std::free(d); }
