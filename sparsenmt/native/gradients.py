@@ -27,6 +27,7 @@ _LANES = 16
 _MOST_KEYS, _MOST_SIZE = 256, 256  # of short sentences; a head's size
 _LEAST_REACH, _MOST_REACH = 16, 1024  # of windows
 _DTYPES = (torch.float32, torch.bfloat16)
+_NUMBERS = "numbers in fp32 or bf16"
 _THREAD_WORK = 1 << 14  # numbers from which on one more thread pays
 _POINTER, _NUMBER, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 _ARGUMENTS = {
@@ -81,6 +82,7 @@ class GradientKernels:
             the logits of the targets and the logarithms of the normalizers, (N) in fp32.
         """
         rows, size = logits.shape
+        check(logits.dtype in _DTYPES, _NUMBERS)
         check(not len(target) or 0 <= int(target.min()) <= int(target.max()) < size, "targets in the vocabulary")
         own, logs = logits.new_empty(2, rows, dtype=torch.float32).unbind()
         self._library.sparsenmt_loss(
@@ -116,6 +118,7 @@ class GradientKernels:
 
     def drop(self, x: Tensor, draws: Tensor, dropped: int, added: Tensor | None) -> Tensor:
         """Compute `plain_drop`."""
+        check(x.dtype in _DTYPES, _NUMBERS)
         x, added = x.contiguous(), None if added is None else added.contiguous()
         result = torch.empty_like(x)
         self._library.sparsenmt_drop(
@@ -174,6 +177,7 @@ def _name(dtype: torch.dtype) -> str:
 def _problem(q: Tensor, k: Tensor, v: Tensor, hidden: HiddenKeys) -> tuple[_Problem, int]:
     """The C struct, which keeps alive what it points to, and the number of multiplications of one product."""
     (batch, heads, queries, size), keys = q.shape, k.shape[2]
+    check(q.dtype in _DTYPES, _NUMBERS)
     check(size % _LANES == 0 and keys > 0 and queries > 0, f"heads of a multiple of {_LANES}, and keys")
     same = queries == keys
     check(same or not (hidden.causal or hidden.reach), "as many queries as keys where positions hide keys")

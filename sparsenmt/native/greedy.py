@@ -121,6 +121,7 @@ def greedy(
     check(len(set(rules.never)) == len(rules.never) <= MOST_FORBIDDEN, "a few different tokens that never come")
     check(max(rules.never, default=0) < int(lists.count.min()), "lists that begin with these tokens")
     check(all(each.memory_rows is None for each in caches), "all rows of the memory, in order")
+    stack.step.layout.check(table)
     sizes = stack.sizes(sentences, sentences, memory.shape[2])
     structures = (LayerCacheStruct * len(caches))(*(each.memory_structure(sizes) for each in caches))
     encodings = embedding.encodings

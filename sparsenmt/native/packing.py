@@ -134,6 +134,8 @@ class RowTable(_WithStruct[RowTableStruct]):
         scales = None if self.scales is None else address(self.scales, torch.float32, self.outer)
         sums = None if self.sums is None else address(self.sums, torch.int32, self.outer)
         bias = None if self.bias is None else address(self.bias, torch.float32, self.outer)
+        if self.dtype == torch.int8 and (scales is None or sums is None):
+            raise ValueError("a table of int8 needs scales and sums")
         rows = address(self.rows, self.rows.dtype, self.outer, self.inner)
         return RowTableStruct(rows, scales, sums, bias, self.inner, KINDS[self.rows.dtype])
 

@@ -18,7 +18,7 @@ from torch import Tensor
 import sparsenmt
 from sparsenmt.native.address import address
 from sparsenmt.native.kernels import Kernels, pack
-from sparsenmt.native.packing import PackedMatrix, row_table
+from sparsenmt.native.packing import PackedMatrix, RowTable, row_table
 from sparsenmt.native.steps import LayerCache, LayerStack, NormWeights, PackedLayer
 from sparsenmt.native.token_lists import TokenLists
 from tests.model.support import random_model, random_source, random_target
@@ -73,8 +73,8 @@ def following(found: Kernels, **other: Any) -> None:
 
 def listed(found: Kernels, **other: Any) -> None:
     table, allowed = row_table(torch.randn(40, 16), None, torch.float32), torch.arange(40) < torch.tensor([[5], [9]])
-    given = {"x": torch.randn(4, 16), "scores": torch.zeros(2, 2), "never": (0,), "width": 3}
-    found.next_listed(table=table, lists=TokenLists.of(allowed), **{**given, **other})
+    given = {"x": torch.randn(4, 16), "scores": torch.zeros(2, 2), "never": (0,), "width": 3, "table": table}
+    found.next_listed(lists=TokenLists.of(allowed), **{**given, **other})
 
 
 def rows(found: Kernels, logits: Tensor) -> None:
@@ -112,6 +112,10 @@ WRONG: dict[str, tuple[Callable[..., None], dict[str, Any]]] = {
     "a short bias of a product": (product, {"bias": torch.randn(39)}),
     "more columns than panels": (product, {"outer": 65, "bias": None}),
     "inputs of twice the size": (product, {"x": torch.randn(4, 32)}),
+    "a table in int8 without scales": (
+        listed,
+        {"table": RowTable(torch.zeros(40, 64, dtype=torch.int8), None), "x": torch.randn(4, 64)},
+    ),
     "a forbidden token beyond a list": (listed, {"never": (0, 6)}),
     "a larger inner dimension": (product, {"inner": 17, "x": torch.randn(4, 17)}),
     "int8 without scales": (product, {"dtype": torch.int8}),

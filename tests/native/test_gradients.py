@@ -162,3 +162,15 @@ def test_only_what_needs_a_gradient_gets_one() -> None:
     x, residual = torch.randn(3, 8), torch.randn(3, 8).requires_grad_()
     add_with_dropout(residual, x, 0.5).sum().backward()
     assert x.grad is None and residual.grad is not None and torch.equal(residual.grad, torch.ones(3, 8))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_numbers_of_other_dtypes_are_refused(dtype: torch.dtype) -> None:
+    found, q, x = training_kernels(), torch.zeros(1, 1, 2, 16, dtype=dtype), torch.zeros(2, 8, dtype=dtype)
+    for call in (
+        lambda: found.attend(q, q, q, HiddenKeys()),
+        lambda: found.loss(x, torch.zeros(2, dtype=torch.long), 1.0),
+        lambda: found.drop(x, torch.zeros(16, dtype=torch.int16), LEVELS // 2, None),
+    ):
+        with pytest.raises(ValueError, match="numbers in fp32 or bf16"):
+            call()
