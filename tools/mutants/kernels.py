@@ -164,9 +164,16 @@ KERNELS = (
     Mutant(
         "alpha-entmax without the last row of several threads",
         f"{SIMPLEX}/native.cpp",
-        "row < rows.count; row += step) work(space, row);",
-        "row < rows.count - (threads > 1) * step; row += step) work(space, row);",
+        "row < rows.count; row += step)",
+        "row < rows.count - (threads > 1) * step; row += step)",
         ENTMAX,
+    ),
+    Mutant(
+        "a kernel that found no memory and does not say so",
+        f"{NATIVE}/memory.h",
+        "return is_missing() ? 1 : 0;",
+        "return 0;",
+        ("tests/native/test_memory.py",),
     ),
     Mutant(
         "options that let the compiler reorder sums",
