@@ -61,7 +61,8 @@ def check_in_use(python: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="sparsenmt-doctor-") as scratch:
         path = Path(scratch) / "doctor.json"
         command = [str(python), "-m", "sparsenmt", "doctor", "--json", str(path)]
-        subprocess.run(command, check=True, stdout=sys.stderr, env=environment | NO_COMPILER)
+        # Elsewhere: `python -m` finds a checkout in the working directory first.
+        subprocess.run(command, check=True, stdout=sys.stderr, cwd=scratch, env=environment | NO_COMPILER)
         written: dict[str, Any] = json.loads(path.read_bytes())
     for library in written["tables"]["libraries"]:
         print(f"  {library['library']}: {library['from']}, {Path(str(library['file'])).name}", flush=True)
