@@ -69,8 +69,8 @@ SANITIZED := SPARSENMT_NATIVE_FLAGS="-g -O1 -fno-omit-frame-pointer -fno-sanitiz
 	-fsanitize=address,undefined,float-cast-overflow" CXX="$(SANITIZED_CXX)" XDG_CACHE_HOME="$(CURDIR)/build/sanitized" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
 sanitize: $(STAMP)  ## Run the kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer (GCC)
-	@OMP_NUM_THREADS=1 $(SANITIZED) LD_PRELOAD="$$($(SANITIZED_CXX) -print-file-name=libasan.so) \
-		$$($(SANITIZED_CXX) -print-file-name=libubsan.so)" $(BIN)/python -m pytest -s -n 0 $(KERNEL_TESTS)
+	@preload="$$(for name in libasan.so libubsan.so libstdc++.so.6; do $(SANITIZED_CXX) -print-file-name=$$name; done)"; \
+		OMP_NUM_THREADS=1 $(SANITIZED) LD_PRELOAD="$$(echo $$preload)" $(BIN)/python -m pytest -s -n 0 $(KERNEL_TESTS)
 
 mutants: $(STAMP)  ## Damage formulas and kernels in many ways, one at a time; tests must fail for each
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tools.mutants
