@@ -5,6 +5,10 @@
 
 #include "product_arguments.h"
 
+#if (defined(__AMX_TILE__) || defined(__AMX_INT8__) || defined(__AMX_BF16__)) && \
+    !(defined(__AVX512BF16__) && defined(__AVX512VNNI__))
+#error "AMX is used beside AVX-512 with VNNI and bf16 only: the layout of its tiles is that of their panels"
+#endif
 #if defined(__AMX_TILE__) && defined(__AMX_INT8__) && defined(__AMX_BF16__) && defined(__linux__)
 #define SPARSENMT_AMX 1
 

@@ -41,9 +41,8 @@ BUILD = "build"  # of SWITCH
 # Tried in turn, with what is lost. None links to OpenMP: its symbols must be those that PyTorch has loaded. A second
 # OpenMP would start threads of its own that compete for the same cores.
 _ONE_THREAD = "on one thread only"
-_VARIANTS = (
-    (("-march=native", "-mprefer-vector-width=512", "-fopenmp"), ""),
-    (("-march=native", "-fopenmp"), ""),
+_NATIVE = ((("-march=native", "-mprefer-vector-width=512", "-fopenmp"), ""), (("-march=native", "-fopenmp"), ""))
+_RESORTS = (
     (("-march=native", "-fopenmp-simd"), _ONE_THREAD),
     (("-fopenmp-simd",), f"{_ONE_THREAD}, and without most vector instructions of this processor"),
 )
@@ -289,11 +288,15 @@ class Library(Generic[Kernels]):
 
 
 def _variants() -> tuple[tuple[tuple[str, ...], str], ...]:
-    """The compiler's options that are tried in turn, with what is lost: this processor's, or those of a lesser set."""
-    if cap() is None:
-        return _VARIANTS
+    """The compiler's options that are tried in turn, with what is lost: this processor's, or those of a lesser set.
+
+    A virtual machine may hide AVX-512 and show AMX, which the sources refuse together with all else of the processor.
+    """
     flags = next((each.flags for each in usable_sets()), ())
-    return ((*flags, "-fopenmp"), ""), ((*flags, "-fopenmp-simd"), _ONE_THREAD)
+    of_set = (*flags, "-fopenmp"), ""
+    if cap() is not None:
+        return of_set, ((*flags, "-fopenmp-simd"), _ONE_THREAD)
+    return *_NATIVE, of_set, *_RESORTS
 
 
 def _more_flags() -> list[str]:

@@ -17,8 +17,11 @@
 #if defined(__AVX512F__) && defined(__AVX512BF16__)
 #define SPARSENMT_BF16 1
 #endif
-#if defined(__AVX512VNNI__) || (defined(__AVXVNNI__) && !defined(__AVX512F__)) || defined(__ARM_FEATURE_DOTPROD)
+#if defined(__AVX512VNNI__) || defined(__ARM_FEATURE_DOTPROD)
 #define SPARSENMT_INT8 1
+#elif defined(__AVXVNNI__) && !defined(__AVX512F__)
+#define SPARSENMT_INT8 1
+#define SPARSENMT_AVX_VNNI 1  // of vectors of 256 bits: there are none of 512
 #elif defined(__AVX512BW__) || (defined(__AVX2__) && !defined(__AVX512F__) && defined(__FMA__))
 #define SPARSENMT_INT8 1
 #define SPARSENMT_INT8_PAIRS 1  // sums of two products in 16 bits, which saturate

@@ -34,7 +34,7 @@ inline void add_products(Floats& sum, Floats row, const float* weights) {
   if constexpr (kind == kInt8) {
 #if defined(__AVX512VNNI__)
     asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(row), "v"(load(weights)));
-#elif defined(__AVXVNNI__)
+#elif defined(SPARSENMT_AVX_VNNI)
     asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(row), "x"(load(weights)));
 #elif defined(SPARSENMT_INT8_PAIRS)
     // Weights are read where they stand: with 16 registers there is none left for them.

@@ -18,6 +18,7 @@ from sparsenmt.native import kernels as decoding_module
 from sparsenmt.native.build import Library
 from sparsenmt.native.compiler import Compiler, CompilerError, find_compiler
 from sparsenmt.native.gradients import GradientKernels, gradient_kernels
+from sparsenmt.native.instruction_sets import INSTRUCTION_SETS, features
 from sparsenmt.native.kernels import Kernels, kernels
 from sparsenmt.sparsity.simplex import native as simplex_module
 from sparsenmt.sparsity.simplex.native import SimplexKernel, native
@@ -26,33 +27,24 @@ NEEDED = {torch.float32: "fma", torch.bfloat16: "avx512_bf16", torch.int8: "fma"
 """Dtype of products -> the flag of /proc/cpuinfo that they need."""
 
 IN_USE = "in use"
+SETS = {each.name: each for each in INSTRUCTION_SETS if "x86_64" in each.machines}
 BUILDS = {
-    "AVX-512": ("-march=native", "-mprefer-vector-width=512", "-fopenmp"),
-    "short vectors": ("-march=native", "-fopenmp"),
-    "one thread": ("-march=native", "-fopenmp-simd"),
-    "any processor": ("-fopenmp-simd",),
-    "no AMX": ("-march=native", "-mno-amx-tile", "-mno-amx-int8", "-mno-amx-bf16", "-fopenmp"),
-    "no bf16": ("-march=native", "-mno-avx512bf16", "-fopenmp"),
-    "no VNNI": ("-march=native", "-mno-avx512bf16", "-mno-avx512vnni", "-fopenmp"),
-    "Cascade Lake": ("-march=cascadelake", "-fopenmp"),
-    "Ice Lake": ("-march=icelake-server", "-fopenmp"),
-    "AVX-VNNI": ("-march=native", "-mno-avx512f", "-mavxvnni", "-fopenmp"),
-    "AVX2": ("-march=native", "-mno-avx512f", "-mno-avxvnni", "-fopenmp"),
-    "AVX2, little optimisation": ("-O1", "-march=native", "-mno-avx512f", "-mno-avxvnni", "-fopenmp"),
+    **{name: (name, (*each.flags, "-fopenmp")) for name, each in SETS.items()},
+    "this processor": (None, ("-march=native", "-fopenmp")),
+    "one thread": (None, ("-march=native", "-fopenmp-simd")),
+    "any processor": (None, ("-fopenmp-simd",)),
+    "AVX-512 and AVX-VNNI": ("avx512", (*SETS["avx512"].flags, "-mavxvnni", "-fopenmp")),
+    "AVX2, little optimisation": ("avx2", ("-O1", *SETS["avx2"].flags, "-fopenmp")),
 }
-NEEDED_BY_BUILD = {
-    **{"no bf16": "avx512_vnni", "Cascade Lake": "avx512_vnni", "Ice Lake": "avx512_vnni"},
-    **{"AVX-VNNI": "avx_vnni", "AVX2": "fma", "AVX2, little optimisation": "fma"},
-}
-"""Name of a build -> the flag of /proc/cpuinfo that it needs."""
+"""Name of a build -> the instruction set that a processor needs for it (None: every one can run it), and the options.
+
+Options name the features that a build has: `-march=native` less a feature would keep those of other processors.
+"""
+INT8 = {torch.float32, torch.int8}
 PRODUCTS: dict[str, set[torch.dtype]] = {
-    "no bf16": {torch.float32, torch.int8},
-    "Cascade Lake": {torch.float32, torch.int8},
-    "Ice Lake": {torch.float32, torch.int8},
-    "any processor": set(),
-    "AVX-VNNI": {torch.float32, torch.int8},
-    "AVX2": {torch.float32, torch.int8},
-    "AVX2, little optimisation": {torch.float32, torch.int8},
+    **{"amx": {*INT8, torch.bfloat16}, "avx512_bf16": {*INT8, torch.bfloat16}, "any processor": set()},
+    **{"avx512_vnni": INT8, "avx512": INT8, "avx_vnni": INT8, "avx2": INT8},
+    **{"AVX-512 and AVX-VNNI": INT8, "AVX2, little optimisation": INT8},
 }
 """The dtypes that a build has products of, where that does not depend on the processor."""
 
@@ -65,13 +57,6 @@ def compiler_or_skip() -> Compiler:
     return found
 
 
-def flags_of_processor() -> set[str]:
-    """The instructions that Linux lists."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").split("\n") if info.exists() else []
-    return set(next((line for line in lines if line.startswith("flags")), "").split())
-
-
 def decoding_kernels(*dtypes: torch.dtype) -> Kernels:
     """The library of decoding, with products of these dtypes.
 
@@ -82,7 +67,7 @@ def decoding_kernels(*dtypes: torch.dtype) -> Kernels:
     if found is None:
         pytest.fail(f"the kernels of decoding are not used: {why(decoding_module.library())}")
     lacking = {NEEDED[dtype] for dtype in dtypes if dtype not in found.layout.dtypes}
-    if lacking <= flags_of_processor() and lacking:
+    if lacking <= features() and lacking:
         pytest.fail(f"the library has no products, although the processor has {sorted(lacking)}")
     if lacking:
         pytest.skip(f"this processor lacks {sorted(lacking)}")
@@ -116,7 +101,7 @@ def why(library: Library[Any]) -> str:
     """The reason why a library is not used."""
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            path = compiled(library, build._VARIANTS[0][0], Path(scratch))
+            path = compiled(library, build._variants()[0][0], Path(scratch))
             return f"it deviates from PyTorch: {_deviation(library, path)}"
         except (CompilerError, OSError, AttributeError) as error:
             return str(error)
@@ -153,9 +138,11 @@ def build_or_skip(library: Library[Any], name: str, folders: pytest.TempPathFact
 
 
 def _compile_or_skip(library: Library[Any], name: str, folder: Path) -> Path:
-    flags = BUILDS[name]
-    if platform.machine() != "x86_64" and any(each.startswith(("-mno-", "-march=")) for each in flags):
+    needed, flags = BUILDS[name]
+    if needed is not None and platform.machine() not in SETS[needed].machines:
         pytest.skip("for other processors")
-    if NEEDED_BY_BUILD.get(name) not in {None, *flags_of_processor()}:
-        pytest.skip(f"this processor lacks {NEEDED_BY_BUILD[name]}")
-    return compiled(library, flags, folder)
+    path = compiled(library, flags, folder)  # also where the processor cannot run it: the sources compile for it
+    lacking = SETS[needed].needs - features() if needed is not None else ()
+    if lacking:
+        pytest.skip(f"this processor lacks {', '.join(sorted(lacking))}")
+    return path

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import errno
 import hashlib
+import math
 import os
+import platform
 import shlex
 import shutil
 import signal
@@ -21,6 +23,10 @@ from sparsenmt import interrupts
 from sparsenmt.files import directory_lock
 from sparsenmt.native import build, cache, compiler
 from sparsenmt.native.build import Library
+from sparsenmt.native.compiler import CompilerError, compile_library
+from sparsenmt.native.instruction_sets import CAP, usable_sets
+from sparsenmt.native.sources import DECODING, FLAGS
+from tests.native.libraries import SETS, compiler_or_skip
 
 SOURCE = 'extern "C" int sparsenmt_answer() { return 42; }\n'
 
@@ -527,3 +533,23 @@ def test_what_clang_compiles_runs_on_the_threads_of_gnus_openmp(tmp_path: Path) 
             assert seen.tolist() == [1] * count + [0] and lasts == (count > 0)
             parts = [sum(who[:count] == i).item() if count else 0 for i in range(threads)]
             assert max(parts) - min(parts) <= 1 and who[:count].equal(who[:count].sort().values), (count, threads)
+
+
+@pytest.mark.parametrize("flags", [("-mamx-int8",), ("-mamx-tile", "-mamx-int8", "-mamx-bf16", "-mavx512f")], ids=str)
+def test_tiles_without_the_panels_that_they_multiply_are_refused(flags: tuple[str, ...], tmp_path: Path) -> None:
+    """As in a virtual machine that hides AVX-512 and shows AMX."""
+    if platform.machine() != "x86_64":
+        pytest.skip("for other processors")
+    options = [*FLAGS, *SETS["avx2"].flags, *flags]
+    products = [path for path in DECODING.source_paths if path.name == "products.cpp"]
+    with pytest.raises(CompilerError, match="AMX is used beside AVX-512 with VNNI and bf16 only"):
+        compile_library(compiler_or_skip(), products, options, tmp_path, at_once=1, deadline=math.inf)
+
+
+def test_a_set_of_the_processor_is_tried_where_all_of_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the options of this processor, before those that lose something."""
+    monkeypatch.delenv(CAP, raising=False)
+    losses = [lost for _, lost in build._variants()]
+    assert losses == sorted(losses, key=bool)
+    if usable_sets():
+        assert ((*usable_sets()[0].flags, "-fopenmp"), "") in build._variants()

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.native import kernels as module
+from sparsenmt.native.instruction_sets import features
 from sparsenmt.native.kernels import Kernels, kernels, pack
-from tests.native.libraries import BUILDS, IN_USE, PRODUCTS, build_or_skip, builds, decoding_kernels, flags_of_processor
+from tests.native.libraries import BUILDS, IN_USE, PRODUCTS, build_or_skip, builds, decoding_kernels
 
 
 @pytest.fixture(scope="module", params=builds(fast=["AVX2, little optimisation"]))
@@ -258,10 +259,10 @@ def test_weights_of_another_layout_are_refused(multiplying: Kernels) -> None:
 
 @pytest.mark.slow
 def test_tiles_of_amx_give_the_same_integers(tmp_path_factory: pytest.TempPathFactory) -> None:
-    if "amx_int8" not in flags_of_processor():
+    if "amx_int8" not in features():
         pytest.skip("this processor has no AMX")
     torch.manual_seed(0)
-    plain, found = library("no AMX", tmp_path_factory), library(IN_USE, tmp_path_factory)
+    plain, found = library("avx512_bf16", tmp_path_factory), library(IN_USE, tmp_path_factory)
     for rows, inner, outer in ((1, 64, 32), (31, 512, 70), (300, 2048, 129)):
         weight, bias = torch.randn(outer, inner), torch.randn(outer)
         x, packed = torch.randn(rows, inner), plain.layout.pack(weight, bias, torch.int8)

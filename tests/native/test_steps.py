@@ -217,4 +217,4 @@ def test_the_library_with_threads_is_the_one_that_is_used(found: Kernels, tmp_pa
     assert kept is not None
     if not str(kept["file"]).endswith("-0.so"):
         with pytest.raises(CompilerError):
-            library._compile(compiler, build._VARIANTS[0][0], tmp_path, math.inf)
+            library._compile(compiler, build._variants()[0][0], tmp_path, math.inf)

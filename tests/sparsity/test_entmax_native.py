@@ -33,7 +33,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return build_or_skip(simplex_library(), "any processor", tmp_path_factory).read_bytes()
 
 
-@pytest.fixture(scope="module", params=builds(fast=["AVX2", "any processor"]))
+@pytest.fixture(scope="module", params=builds(fast=["avx2", "any processor"]))
 def kernel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> native.SimplexKernel:
     """The kernel that is in use, and others as they are built elsewhere."""
     if request.param == IN_USE:
