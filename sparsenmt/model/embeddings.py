@@ -9,8 +9,9 @@ import math
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from sparsenmt.model.row_sums import look_up
 
 PositionKind = Literal["sinusoidal", "learned", "none"]
 Wavelengths = Literal["tensor2tensor", "paper"]
@@ -91,7 +92,7 @@ def embed(
 
     start: the position of the first token, one for all rows or (B) one for each.
     """
-    return add_positions(F.embedding(tokens, table), positions, start, scaled=scaled)
+    return add_positions(look_up(tokens, table), positions, start, scaled=scaled)
 
 
 def add_positions(vectors: Tensor, positions: Positions, start: int | Tensor = 0, *, scaled: bool = True) -> Tensor:

@@ -15,6 +15,7 @@ from sparsenmt.model.attend import AttentionMask
 from sparsenmt.model.attention import AttentionStep, KeysValues, MultiHeadAttention, SlottedKeysValues
 from sparsenmt.model.dropout import add_with_dropout, dropout
 from sparsenmt.model.linear import ACTIVATIONS, Activation, Linear, Packing, Product, release_weights
+from sparsenmt.model.row_sums import LayerNorm
 from sparsenmt.model.sockets import FixedHeads, Keys, Recurrence
 
 Norm = Literal["pre", "post"]
@@ -34,9 +35,9 @@ class BlockOptions:
     norm_epsilon: float = 1e-5
     final_norm: bool | None = None  # a normalisation after the last layer; None: where the norms come first
 
-    def layer_norm(self) -> nn.LayerNorm:
+    def layer_norm(self) -> LayerNorm:
         """Make a layer normalisation."""
-        return nn.LayerNorm(self.dimension, self.norm_epsilon)
+        return LayerNorm(self.dimension, self.norm_epsilon)
 
     def last_norm(self) -> nn.Module:
         """Make the module after the last layer, and at every exit of the model that is cut to that depth."""

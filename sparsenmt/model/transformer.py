@@ -37,6 +37,7 @@ from sparsenmt.model.linear import (
 )
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import AttentionListener, DecoderCache, Encoded, GateListener, Source
+from sparsenmt.model.row_sums import look_up
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import WIDE, ContentPattern, MemoryFilter, Recurrence, Span
@@ -257,7 +258,7 @@ class Transformer(nn.Module):
         """tokens (...) -> (..., D): rows of a table, which may lie in the packed output only."""
         if self._only_output is not None and key == self._keys[2]:
             return self._only_output.rows(tokens)
-        return F.embedding(tokens, self.embeddings[key])
+        return look_up(tokens, self.embeddings[key])
 
     def encode(self, source: Source, *, exits: Sequence[int] | None = None, compact: bool = False) -> Encoded:
         wanted = tuple(exits) if exits is not None else self.plan.encoder_exits[-1:]

@@ -58,10 +58,9 @@ def backward_through_projection(
     columns = table.sum(0, dtype=wide)  # (D) W^T 1
     if table.grad is None and table.requires_grad:
         table.grad = torch.zeros_like(table)
-    mean_bias = 0.0
+    mean_bias, of_bias = 0.0, None
     if bias is not None:
-        if bias.grad is None and bias.requires_grad:
-            bias.grad = torch.zeros_like(bias)
+        of_bias = torch.zeros_like(bias, dtype=wide) if bias.requires_grad else None  # its sum over all rows
         columns -= table[never].sum(0, dtype=wide)
         mean_bias = float(bias.index_fill(0, never, 0.0).sum(dtype=wide)) / size
     most = chunk_rows(table)
@@ -79,8 +78,8 @@ def backward_through_projection(
         mean = rows.to(wide) @ columns / size + mean_bias  # (n) mean of the logits
         losses.append((1 - smoothing) * nll + smoothing * (log_sum - mean))
         nlls.append(nll)
-        if bias is not None and bias.grad is not None:
-            bias.grad += (weight @ p.to(wide)).to(bias.dtype)
+        if of_bias is not None:
+            of_bias += weight @ p.to(wide)
         p = p.to(rows.dtype)
         weighted = rows.to(wide) * weight[:, None]  # (n, D)
         total += weighted.sum(0)
@@ -91,9 +90,10 @@ def backward_through_projection(
     if smoothing and table.grad is not None:
         table.grad -= (uniform * total).to(table.dtype)
         table.grad[never] += (uniform * total).to(table.dtype)
-    if smoothing and bias is not None and bias.grad is not None:
-        bias.grad -= (uniform * weights.sum()).to(bias.dtype)
-        bias.grad[never] += (uniform * weights.sum()).to(bias.dtype)
+    if bias is not None and of_bias is not None:
+        of_bias -= (uniform * weights.sum()).to(wide)
+        of_bias[never] += (uniform * weights.sum()).to(wide)
+        bias.grad = of_bias.to(bias.dtype) if bias.grad is None else bias.grad.add_(of_bias.to(bias.dtype))
     return torch.cat(gradients), RowLosses(torch.cat(losses), torch.cat(nlls))
 
 
