@@ -34,7 +34,7 @@ class RoutingOptions(Options):
     local_pattern: Literal["window", "blocks"] = Field(
         "window",
         description="`window`: the `window` positions up to the query; `blocks`, as in public code: the query's block "
-        "of half as many positions, and the block before.",
+        "of as many positions, and the block before.",
     )
     decay: float = Field(0.999, gt=0, lt=1, description="Decay of the moving average that the centroids follow.")
     assignment: Literal["nearest", "balanced"] = Field(
@@ -84,8 +84,7 @@ class Routing(ContentPattern):
         window, queries, positions = self.options.window, keys.queries, keys.positions
         left, right = (window - 1, 0) if self.causal else (window // 2, (window - 1) // 2)
         if self.options.local_pattern == "blocks":  # count blocks in the place of positions
-            block = max(window // 2, 1)
-            queries, positions = queries // block, positions // block
+            queries, positions = queries // window, positions // window
             left, right = 1, 0 if self.causal else 1
         back = queries[:, None, :, None] - positions[:, None, None, :]
         return ((back <= left) & (back >= -right)).expand(rows, self.local, -1, -1)
