@@ -122,7 +122,7 @@ def fill_defaults(recipe: Any, methods: Methods) -> Any:
     """The recipe, as plain values, with the default options of its methods written out.
 
     A stored recipe thus keeps its meaning when a default changes. Options stay as they were written if their type does
-    not accept its own defaults.
+    not accept its own defaults; `younger` ones are written out where they are not the default.
     """
     for path, socket, _ in _method_mappings(tree(recipe, YamlOrigin("recipe"))):
         target: Any = recipe
@@ -139,4 +139,7 @@ def fill_defaults(recipe: Any, methods: Methods) -> Any:
             is_stable = False
         if is_stable:
             target.update(filled)
+            for key in getattr(options_type, "younger", ()):
+                if getattr(validated, key) == options_type.model_fields[key].default:
+                    del target[key]
     return recipe

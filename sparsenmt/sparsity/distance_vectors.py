@@ -28,6 +28,11 @@ class DistanceVectorOptions(Options):
     tie: Literal["layer", "site"] = Field(
         "layer", description="`layer`: each layer has vectors of its own; `site`: all layers of a site share them."
     )
+    deviation: float | None = Field(
+        None, gt=0, le=10, description="Standard deviation of the initial vectors. Default: head size^-0.5."
+    )
+
+    younger = frozenset({"deviation"})
 
 
 class DistanceVectors(ScoreTerm):
@@ -37,15 +42,24 @@ class DistanceVectors(ScoreTerm):
         maximum: distances 0 to maximum - 1 have vectors of their own.
         causal: keys are not after their queries.
         owner: the term whose vectors this one shares; None: it has its own.
+        deviation: standard deviation of the initial vectors; None: size^-0.5.
     """
 
-    def __init__(self, maximum: int, size: int, *, causal: bool, owner: DistanceVectors | None = None) -> None:
+    def __init__(
+        self,
+        maximum: int,
+        size: int,
+        *,
+        causal: bool,
+        owner: DistanceVectors | None = None,
+        deviation: float | None = None,
+    ) -> None:
         super().__init__()
         self._before = 0 if causal else maximum - 1
         self._last = maximum - 1
         self._owner = None if owner is None else (owner,)  # in a tuple it is no submodule: a weight has one name
         if owner is None:
-            self.weight = nn.Parameter(torch.randn(self._before + maximum, size) * size**-0.5)
+            self.weight = nn.Parameter(torch.randn(self._before + maximum, size) * (deviation or size**-0.5))
 
     def forward(self, q: Tensor, distances: Tensor) -> Tensor:
         rows = distances.clamp(-self._before, self._last) + self._before
@@ -66,6 +80,6 @@ def build(
     causal, owner = site == "decoder_self", None
     if options.tie == "site":
         owner = place.shared.get((NAME, site))
-    made = DistanceVectors(options.maximum, size, causal=causal, owner=owner)
+    made = DistanceVectors(options.maximum, size, causal=causal, owner=owner, deviation=options.deviation)
     place.shared.setdefault((NAME, site), made)
     return made

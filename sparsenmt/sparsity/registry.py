@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -27,6 +27,9 @@ class Options(BaseModel):
     """Options of a method: immutable, unknown keys forbidden. Derive from this; describe every field."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    younger: ClassVar[frozenset[str]] = frozenset()
+    """Options that are younger than recipes on disk: a recipe holds them only where they are not the default."""
 
     @property
     def reads_words(self) -> bool:

@@ -31,12 +31,19 @@ class RoutingOptions(Options):
         4, description="Heads, the first ones, that have a local window instead; a list has one number for each layer."
     )
     window: int = Field(128, ge=1, le=2**20, description="Positions that a local head sees, the query's own included.")
+    local_pattern: Literal["window", "blocks"] = Field(
+        "window",
+        description="`window`: the `window` positions up to the query; `blocks`, as in public code: the query's block "
+        "of as many positions, and the block before.",
+    )
     decay: float = Field(0.999, gt=0, lt=1, description="Decay of the moving average that the centroids follow.")
     assignment: Literal["nearest", "balanced"] = Field(
         "nearest",
         description="`nearest`: every position belongs to its nearest centroid; `balanced`, as published: every "
         "centroid takes its nearest positions, also later ones, so that the model cannot decode.",
     )
+
+    younger = frozenset({"local_pattern"})
 
 
 class Routing(ContentPattern):
@@ -74,10 +81,12 @@ class Routing(ContentPattern):
 
     def _windows(self, keys: Keys, rows: int) -> Tensor:
         """(B, L, Q, K) bool."""
-        back = keys.queries[:, None, :, None] - keys.positions[:, None, None, :]
-        left, right = (
-            (self.options.window - 1, 0) if self.causal else (self.options.window // 2, (self.options.window - 1) // 2)
-        )
+        window, queries, positions = self.options.window, keys.queries, keys.positions
+        left, right = (window - 1, 0) if self.causal else (window // 2, (window - 1) // 2)
+        if self.options.local_pattern == "blocks":  # count blocks in the place of positions
+            queries, positions = queries // window, positions // window
+            left, right = 1, 0 if self.causal else 1
+        back = queries[:, None, :, None] - positions[:, None, None, :]
         return ((back <= left) & (back >= -right)).expand(rows, self.local, -1, -1)
 
     @torch.no_grad()
@@ -131,7 +140,11 @@ class BalancedRouting(Routing):
     "routing",
     options=RoutingOptions,
     per_step=True,
-    examples=({"clusters": 2, "local": 1, "window": 3}, {"clusters": 3, "local": [0, 2], "window": 2}),
+    examples=(
+        {"clusters": 2, "local": 1, "window": 3},
+        {"clusters": 3, "local": [0, 2], "window": 2},
+        {"clusters": 2, "local": 2, "window": 4, "local_pattern": "blocks"},
+    ),
 )
 def build(options: RoutingOptions, *, site: str, heads: int, size: int, dimension: int, place: MethodPlace) -> Routing:
     check_self_attention(site)

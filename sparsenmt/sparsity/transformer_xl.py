@@ -2,7 +2,7 @@
 
 Dai, Yang, Yang, Carbonell, Le and Salakhutdinov 2019, "Transformer-XL: Attentive Language Models beyond a Fixed-Length
 Context", section 3.3: the score of query i and key j is (q_i + u) . k_j + (q_i + v) . (W_r R_(i-j)), with sinusoids R,
-and with u and v that all layers share.
+and with u and v that all layers share. Their evaluation reads a longer memory than training, and clamps distances.
 Shapes: B rows, H heads, Q queries, N distances, E head size, D model dimension.
 """
 
@@ -24,6 +24,14 @@ _DEVIATION = 0.02  # of the initial biases, as in the authors' code
 
 class TransformerXLOptions(Options):
     untie: bool = Field(False, description="Give every layer biases of its own; otherwise the layers of a site share.")
+    evaluation_clamp: int | None = Field(
+        None,
+        ge=1,
+        le=2**20,
+        description="Largest distance outside of training, where farther keys count as this far. Default: none.",
+    )
+
+    younger = frozenset({"evaluation_clamp"})
 
 
 def sinusoids(distances: Tensor, dimension: int) -> Tensor:
@@ -47,16 +55,19 @@ class RelativePositions(ScoreTerm):
 
     Args:
         owner: the term whose biases this one shares; None: it has its own.
+        clamp: outside of training, farther keys count as at this distance; None: none do.
     """
 
-    def __init__(self, heads: int, size: int, dimension: int, owner: RelativePositions | None = None) -> None:
+    def __init__(
+        self, heads: int, size: int, dimension: int, owner: RelativePositions | None = None, clamp: int | None = None
+    ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(heads * size, dimension))  # W_r
         nn.init.xavier_uniform_(self.weight)
         self._owner = None if owner is None else (owner,)  # in a tuple it is no submodule: a weight has one name
         if owner is None:
             self.biases = _Biases(heads, size)
-        self._size = size
+        self._size, self._clamp = size, clamp
         self._known: tuple[object, Tensor] | None = None  # projected sinusoids of distances, in evaluation
 
     @property
@@ -68,6 +79,8 @@ class RelativePositions(ScoreTerm):
         return q + self._shared.content.to(q.dtype)
 
     def forward(self, q: Tensor, distances: Tensor) -> Tensor:
+        if self._clamp is not None and not self.training:
+            distances = distances.clamp(-self._clamp, self._clamp)
         vectors = self._vectors(distances).to(q.dtype)
         return (q + self._shared.distance.to(q.dtype)) @ vectors.transpose(-1, -2)
 
@@ -92,12 +105,12 @@ class RelativePositions(ScoreTerm):
         return split.transpose(0, 1)
 
 
-@register("position", NAME, options=TransformerXLOptions, examples=({}, {"untie": True}))
+@register("position", NAME, options=TransformerXLOptions, examples=({}, {"untie": True}, {"evaluation_clamp": 2}))
 def build(
     options: TransformerXLOptions, *, site: str, heads: int, size: int, dimension: int, place: MethodPlace
 ) -> RelativePositions:
     check_self_attention(site)
     owner = None if options.untie else place.shared.get((NAME, site))
-    made = RelativePositions(heads, size, dimension, owner)
+    made = RelativePositions(heads, size, dimension, owner, options.evaluation_clamp)
     place.shared.setdefault((NAME, site), made)
     return made

@@ -36,9 +36,9 @@ def term_of(name: str, site: str = "decoder_self", **options: Any) -> ScoreTerm:
     return term.double()
 
 
-def span_of(*spans: float, maximum: int = 60, ramp: int = 4, mask: str = "scores") -> Span:
+def span_of(*spans: float, maximum: int = 60, ramp: int = 4, mask: str = "scores", own: bool = True) -> Span:
     method = registry.get("span", "adaptive_span")
-    options = method.options.model_validate({"maximum": maximum, "ramp": ramp, "mask": mask})
+    options = method.options.model_validate({"maximum": maximum, "ramp": ramp, "mask": mask, "own": own})
     span: Span = method.build(options, site="decoder_self", heads=len(spans)).double()
     assert isinstance(span, AdaptiveSpan)
     with torch.no_grad():
@@ -179,10 +179,54 @@ def test_top_k_with_a_mask_of_weights_keeps_the_largest_scores_of_keys_within_re
     assert_same_function(attend_by_distance(q, k, v, keys, sockets, 0.0), expected, [q, k, v])
 
 
+@pytest.mark.parametrize("mask", ["scores", "weights"])
+@pytest.mark.parametrize("case", ["text", "segment after a memory", "one step"])
+@pytest.mark.parametrize("maximum", [60, 5])
+def test_a_span_without_the_own_position_begins_at_the_one_before(maximum: int, case: str, mask: str) -> None:
+    spans, (q, k, v, keys) = (1.5, 4.0), inputs(*CASES[case])
+    expected = torch.zeros(q.shape, dtype=torch.float64)
+    first = k.shape[2] - q.shape[2]
+    for b in range(q.shape[0]):
+        for h in range(HEADS):
+            for i in range(q.shape[2]):
+                before = range(first + i - 1, -1, -1)  # the nearest has the place 0 of Equation 2
+                values = [
+                    factor(spans[h], place, maximum=maximum) * (q[b, h, i] @ k[b, h, j] / math.sqrt(SIZE)).exp()
+                    for place, j in enumerate(before)
+                ]
+                if values:  # the first position of a text sees nothing
+                    expected[b, h, i] = torch.stack(values) @ v[b, h, list(before)] / sum(values)
+    span = span_of(*spans, maximum=maximum, mask=mask, own=False)
+    sockets = DistanceSockets(softmax(), None, None, span, causal=True)
+    assert span.reach == min(4 + 4, maximum)
+    assert_same_function(attend_by_distance(q, k, v, keys, sockets, 0.0), expected, [q, k, v])
+
+
+def test_clamped_distances_of_an_evaluation_and_none_in_training() -> None:
+    term, (q, k, v, keys) = term_of("transformer_xl", evaluation_clamp=4), inputs(*CASES["segment after a memory"])
+    sockets = DistanceSockets(softmax(), None, term, None, causal=True)
+    for training, farthest in ((True, 100), (False, 4)):
+        term.train(training)
+        expected = naive(q, k, v, lambda h, q, k, d, most=farthest: relative_score(term, h, q, k, min(d, most)))
+        found = attend_by_distance(q, k, v, keys, sockets, 0.0)
+        assert_same_function(found, expected, [q, k, v, *term.parameters()])
+        with torch.no_grad():  # the vectors that evaluation keeps
+            torch.testing.assert_close(attend_by_distance(q, k, v, keys, sockets, 0.0), expected)
+
+
+def test_vectors_of_distances_begin_with_a_deviation() -> None:
+    for options, wanted in (({}, SIZE**-0.5), ({"deviation": 1.0}, 1.0)):
+        torch.manual_seed(1)
+        term = term_of("distance_vectors", maximum=4000, **options)
+        assert isinstance(term, DistanceVectors)
+        assert float(term.weight.detach().std()) == pytest.approx(wanted, rel=0.03)
+
+
+@pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("kind", SCORES)
 @pytest.mark.parametrize("mask", ["scores", "weights"])
-def test_keys_that_are_not_computed_equal_keys_that_are_masked(kind: str, mask: str) -> None:
-    term, span, (q, k, v, keys) = SCORES[kind][1](), span_of(3.0, 9.0, mask=mask), inputs(*CASES["bands"])
+def test_keys_that_are_not_computed_equal_keys_that_are_masked(kind: str, mask: str, own: bool) -> None:
+    term, span, (q, k, v, keys) = SCORES[kind][1](), span_of(3.0, 9.0, mask=mask, own=own), inputs(*CASES["bands"])
     sockets = DistanceSockets(softmax(), None, term, span, causal=True)
     masked = DistanceSockets(softmax(), None, term, span, causal=True, banded=False)
     leaves = [q, k, v, *span.parameters(), *(term.parameters() if term is not None else ())]

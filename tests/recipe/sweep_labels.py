@@ -214,7 +214,7 @@ def l0drop_table2(labels: Labels) -> Meaning:
         "model.memory": [rule],
         "data.directory": f"runs/data/{recipe}-{features}",
         "training.max_updates": {"wmt14-en-de": 50_000, "cnndm": 20_000}[recipe],
-        "training.loss_normalization": "sentences",
+        "training.save_every": 1000,
     }
     return Meaning(recipe, changes, start)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import yaml
@@ -254,3 +255,19 @@ def test_options_that_do_not_take_their_own_defaults_back_stay_as_written(tmp_pa
     methods = {**METHODS, "depth": {"plain": Picky}}
     recipe = load(write(tmp_path, MINIMAL), methods)
     assert recipe.model.depth.options == {}
+
+
+def test_a_younger_option_is_written_only_where_it_is_not_the_default(tmp_path: Path) -> None:
+    """So a run whose recipe is older than the option goes on."""
+
+    class Grown(BaseModel):
+        younger: ClassVar[frozenset[str]] = frozenset({"b"})
+        a: int = 1
+        b: int = 2
+
+    methods = {**METHODS, "depth": {"plain": Grown}}
+    found = [
+        load(write(tmp_path, f"{MINIMAL}model: {{depth: {{name: plain{rest}}}}}\n"), methods).model.depth.options
+        for rest in ("", ", b: 2", ", b: 3")
+    ]
+    assert found == [{"a": 1}, {"a": 1}, {"a": 1, "b": 3}]

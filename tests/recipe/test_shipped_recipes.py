@@ -90,6 +90,7 @@ SHIPPED = {
     "ted-en-de-doc",
     "text8-adaptive-span",
     "text8-adaptive-span-topk",
+    "text8-block",
     "wikisum",
     "wikisum-l0drop",
     "wmt14-en-de",
@@ -220,6 +221,9 @@ def test_published_settings(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert dropped == published.dropout
         assert (training.label_smoothing, training.warmup_updates, training.schedule) == (0.1, 4000, "inverse_sqrt")
         assert (training.optimizer.beta1, training.optimizer.beta2, training.average_last) == (0.9, 0.98, 5)
+        assert (training.optimizer.epsilon, training.clip_norm) == (1e-8, None), "as in the authors' script"
+        assert (model.tie_embeddings, training.loss_normalization) == ("target", "sentences"), "likewise"
+        assert recipe.data.tokenizer.kind == ("char" if name.endswith("-char") else "bpe")
         assert (decoding.beam_size, decoding.length_penalty, decoding.alpha) == (4, "gnmt", published.alpha)
         characters = recipe.data.tokenizer.kind == "char"
         assert characters == name.endswith("-char") and (characters or recipe.data.tokenizer.vocabulary_size == 32_000)
@@ -270,6 +274,41 @@ def test_the_cited_settings_of_iwslt17_fr_en(monkeypatch: pytest.MonkeyPatch) ->
     assert training.accumulate_tokens == 2 * training.batch_tokens == 2 * 100 * 25, "100 sentences of 25 tokens, twice"
 
 
+def test_gradients_are_bounded_where_the_sources_bound_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key has a default of 1: recipes with published settings say what their source does."""
+    from sparsenmt.sparsity.registry import methods
+
+    monkeypatch.setenv("SPARSENMT_DATA", "data")
+    own = re.compile("multi30k|dialogsum|qmsum|tanaka|tatoeba|europarl|books|student|demo")
+    found = {path.stem: load(path, methods()).training.clip_norm for path in RECIPES if not own.match(path.stem)}
+    bounded = {name: norm for name, norm in found.items() if norm is not None}
+    assert {name.partition("8-")[0] for name in bounded} == {"enwik", "text"} and len(found) > 40
+    published = {"transformer-xl": 0.25, "block": 0.25, "adaptive-span": 0.03, "routing": 0.5}
+    for name, norm in bounded.items():
+        assert norm == published[name.partition("8-")[2].removesuffix("-topk")], name
+
+
+@pytest.mark.parametrize(("learned", "millions"), [(8, 91.7), (1, 88.9), (0, 88.5)])
+def test_the_parameters_of_fixed_heads_are_the_published_ones_with_smaller_vocabularies(
+    learned: int, millions: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Table 5 of Raganato et al. 2020, and the vocabulary that the header of the recipe derives from it."""
+    import torch
+
+    from sparsenmt.assemble import build_model
+    from sparsenmt.sparsity.registry import methods
+
+    monkeypatch.setenv("SPARSENMT_DATA", "data")
+    path = ROOT / "recipes/wmt19-en-de.yaml"
+    size = int(re.search(r"vocabulary_size=([\d_]+)", header(path))[1])  # type: ignore[index]
+    patterns = ", ".join(["current", "previous", "next", "left", "right", "end", "start", "last"][: 8 - learned])
+    given = f"{{name: fixed_token, patterns: [{patterns}], learned: {learned}}}"
+    overrides = [] if learned == 8 else [f"model.attention.encoder_self.heads.given={given}"]
+    with torch.device("meta"):
+        built = build_model(load(path, methods(), overrides).model, source_size=size, target_size=size, seed=1)
+    assert round(sum(parameter.numel() for parameter in built.parameters()) / 1e6, 1) == millions
+
+
 def test_the_corpora_that_are_there_are_found(real_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARSENMT_DATA", str(real_data))
     for name in ("multi30k-en-de", "multi30k-char", "tatoeba-de-en", "low-resource", "dialogsum", "qmsum"):
@@ -286,6 +325,7 @@ def test_the_published_settings_of_language_models(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("SPARSENMT_DATA", "data")
     names = ("transformer-xl", "transformer-xl-topk", "adaptive-span", "adaptive-span-topk", "routing", "routing-topk")
     found = {name: load(ROOT / f"recipes/enwik8-{name}.yaml", methods()) for name in names}
+    text8 = {name: load(ROOT / f"recipes/text8-{name}.yaml", methods()) for name in ("adaptive-span", "block")}
     for name in names[:4]:
         model = found[name].model
         assert (model.decoder_layers, model.dimension, model.feed_forward, model.heads) == (12, 512, 2048, 8)
@@ -297,14 +337,26 @@ def test_the_published_settings_of_language_models(monkeypatch: pytest.MonkeyPat
     xl, span, routing = found["transformer-xl"], found["adaptive-span"], found["routing"]
     assert (xl.training.streams, xl.training.max_updates, xl.training.learning_rate) == (22, 400_000, 2.5e-4)
     assert (xl.model.segment_memory, xl.model.dropout.residual, xl.model.dropout.attention) == (512, 0.1, 0)
+    relative = sites["transformer-xl"].position
+    assert relative is not None and relative.options["evaluation_clamp"] == 820
+    assert sites["transformer-xl"].pattern.options["k"] == 2100
+    reading = (xl.decoding.segment_length, xl.decoding.segment_memory)
+    assert reading == (128, 512 + 512 - 128), "a validation sees as far as training"
     optimizer = span.training.optimizer
     assert (span.training.streams, span.training.max_updates, span.training.learning_rate) == (64, 600_000, 0.07)
     assert (optimizer.name, span.training.warmup_updates, span.training.clip_norm) == ("adagrad", 32_000, 0.03)
-    assert (span.model.segment_memory, span.model.dropout.residual, span.losses["span"].weight) == (8192, 0.3, 5e-7)
-    chosen = sites["adaptive-span"].span
-    assert chosen is not None and (chosen.options["maximum"], chosen.options["ramp"]) == (8192, 32)
+    assert (span.model.segment_memory, span.losses["span"].weight) == (8192, 5e-7)
+    dropout = span.model.dropout
+    assert (dropout.residual, dropout.attention, dropout.activation) == (0, 0.3, 0.3)
+    chosen, vectors = sites["adaptive-span"].span, sites["adaptive-span"].position
+    assert chosen is not None and vectors is not None and not chosen.options["own"]
+    assert (chosen.options["maximum"], chosen.options["ramp"]) == (8192, 32)
+    assert (vectors.options["maximum"], vectors.options["deviation"]) == (8193, 1), "distances 1 to 8,192"
+    assert text8["adaptive-span"].training.max_updates == 900_000
+    assert text8["block"].model == load(ROOT / "recipes/enwik8-block.yaml", methods()).model
     own = sites["routing"].pattern.options
-    assert (own["local"], own["window"]) == ([8, 8, 8, 4, 4, 4], 128)
+    assert (own["local"], own["window"], own["local_pattern"]) == ([8, 8, 8, 4, 4, 4], 128, "blocks")
+    assert own["decay"] == pytest.approx(0.999**4, abs=1e-4), "four batches an update"
     assert (routing.training.streams, routing.training.segment_length) == (16, 4096)
     assert (routing.training.batch_tokens, routing.training.max_updates) == (4 * 4096, 100_000)
     assert routing.training.clip_norm == 0.5

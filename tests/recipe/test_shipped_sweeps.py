@@ -156,7 +156,8 @@ def whole(key: str, value: Any) -> Any:
     socket = {"given": "heads"}.get(key.split(".")[-1], key.split(".")[-1])
     given = {name: option for name, option in value.items() if name != "name"}
     options = registry.get(socket, value["name"]).options.model_validate(given)  # type: ignore[arg-type]
-    return {"name": value["name"], **options.model_dump(mode="json")}
+    younger = {key for key in options.younger if getattr(options, key) == type(options).model_fields[key].default}
+    return {"name": value["name"], **options.model_dump(mode="json", exclude=younger)}
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)

@@ -25,12 +25,12 @@ ROWS, HEADS, LENGTH, SIZE, LOCAL = 2, 3, 8, 4, 1
 TRANSFORMS = {"softmax": {}, "topk": {"k": 2}, "entmax15": {}}
 
 
-def routing(**options: Any) -> Routing:
+def routing(*, causal: bool = True, **options: Any) -> Routing:
     method = registry.get("pattern", "routing")
     chosen = method.options.model_validate({"clusters": 3, "local": LOCAL, "window": 2, **options})
     sizes = {"heads": HEADS, "size": SIZE, "dimension": 12, "place": MethodPlace(0, 0, {})}
     torch.manual_seed(3)
-    built: Routing = method.build(chosen, site="decoder_self", **sizes)
+    built: Routing = method.build(chosen, site="decoder_self" if causal else "encoder_self", **sizes)
     return built.double().eval()
 
 
@@ -87,6 +87,23 @@ def test_nearest_assignment_equals_loops(name: str) -> None:
                     expected[b, h, i] = one_row(transform, scores, h) @ v[b, h, seen]
     sockets = DistanceSockets(transform, None, None, None, causal=True)
     assert_same_function(attend_by_content(q, k, v, keys, content, sockets, 0.0), expected, [q, k, v])
+
+
+@pytest.mark.parametrize(("window", "causal"), [(2, True), (3, True), (3, False), (1, True)])
+def test_local_heads_in_blocks_see_their_block_and_the_one_before(window: int, causal: bool) -> None:
+    content, transform = routing(window=window, local_pattern="blocks", causal=causal), transform_of("softmax")
+    q, k, v, keys = inputs()
+    size, expected = window, torch.zeros(q[:, :LOCAL].shape, dtype=torch.float64)
+    for b in range(ROWS):
+        for h in range(LOCAL):
+            for i in range(LENGTH):
+                last = i if causal else size * (i // size + 2) - 1  # in an encoder the block after it, too
+                seen = range(max(size * (i // size - 1), 0), min(last, LENGTH - 1) + 1)
+                scores = torch.stack([q[b, h, i] @ k[b, h, j] / math.sqrt(SIZE) for j in seen])
+                expected[b, h, i] = one_row(transform, scores, h) @ v[b, h, list(seen)]
+    sockets = DistanceSockets(transform, None, None, None, causal=causal)
+    context = attend_by_content(q, k, v, keys, content, sockets, 0.0)
+    assert_same_function(context[:, :LOCAL], expected, [q, k, v])
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
