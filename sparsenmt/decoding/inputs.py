@@ -164,14 +164,18 @@ def warn_of_sources(bundle: Bundle, lines: Sequence[SourceLine], text: str, done
         notify(cut_warning(f"{text}, line {line.number + 1},", line.kept, line.cut, done))
 
 
-def read_sources(bundle: Bundle, lines: Sequence[InputLine]) -> list[SourceLine]:
-    """Tokenize lines; tokens beyond the model's length are cut and counted, and a blank line has none."""
+def read_sources(bundle: Bundle, lines: Sequence[InputLine], *, prompts: bool = False) -> list[SourceLine]:
+    """Tokenize lines; tokens beyond the model's length are cut and counted, and a blank line has none.
+
+    Args:
+        prompts: True if a language model continues them: spaces alone are tokens, too.
+    """
     most, frame = bundle.max_source_length, bundle.frames.source
     result = []
     # In parts: all tokens of long lines, before most are cut off, would need much memory.
     for part in bounded_batches(lines, lambda line: len(line.text)):
         for line, ids in zip(part, bundle.tokenizers.source.encode_batch([line.text for line in part]), strict=True):
-            if not line.text.strip(" "):  # some tokenizers make a token of a space
+            if not prompts and not line.text.strip(" "):  # some tokenizers make a token of a space
                 ids = []
             kept = frame.around([*ids[:most], EOS])
             result.append(SourceLine(line.number, line.text, kept, max(len(ids) - most, 0), line.tags, frame))

@@ -205,6 +205,23 @@ def test_lines_are_continued(texts: Run) -> None:
     assert all(each["text"].startswith("a dog") for each in line["hypotheses"])
 
 
+def test_prompts_come_out_as_they_were_given(texts: Run) -> None:
+    """Of a vocabulary that removes spaces: the one at the end is read as a token, and what is lost is told once."""
+    changes = ("directory=pieces", "data.directory=prepared-pieces", "training.max_updates=6")
+    tokenizer = ("data.tokenizer.kind=bpe", "data.tokenizer.vocabulary_size=90")
+    for command in ("prepare", "train"):
+        assert texts(command, "text.yaml", *changes, *tokenizer).code == 0
+    prompts = ["the dog ", "the dog", "  the  dog", " "]
+    found = texts("decode", "pieces", "--method", "sample", stdin="\n".join([*prompts, ""]).encode())
+    assert [line.startswith(prompt) for line, prompt in zip(found.lines, prompts, strict=True)] == [True] * 4
+    assert found.err.count("spaces that the model's tokenizer does not keep: line 3 is read as 'the dog'") == 1
+    letters = [json.loads(line) for line in texts("decode", "pieces", "--json", stdin=b"the dog \nthe dog\n").lines]
+    scores = [each["hypotheses"][0]["log_probability"] for each in letters]
+    assert scores[0] != scores[1], "the model does not read the same"
+    again = texts("decode", "lm", stdin=b" a dog \n  \n")
+    assert again.lines[0].startswith(" a dog ") and again.lines[1].startswith("  ") and "keep" not in again.err
+
+
 def test_several_lines_are_one_escaped_line_of_the_output(texts: Run) -> None:
     Path("prompts").write_text("a dog\n\na \\n b\n", encoding="utf-8")
     sampling = ("-i", "prompts", "--method", "sample", "--max-length-offset", "120", "--temperature", "0.3")
