@@ -7,7 +7,6 @@ space, so that one at the end is kept, and the continuation begins a word. What 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -22,7 +21,6 @@ from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, not_fi
 from sparsenmt.decoding.scores import Hypothesis, maximum_length
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
 from sparsenmt.decoding.translate import WINDOW, Translation, one_line
-from sparsenmt.errors import printable
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.store import Bundle
 
@@ -57,38 +55,6 @@ class Continuation(Translation):
         if self.source.cut:
             return text[: self.tokenizer.spans(text)[len(self.prompt) - 1][1]] + more
         return text + (more.removeprefix(" ") if text.endswith(" ") and not before.endswith(" ") else more)
-
-
-class LostSpaces:
-    """The prompts with spaces that a model's tokenizer does not keep."""
-
-    def __init__(self) -> None:
-        self.found: tuple[int, int, str] | None = None
-        """Their number; the number of the first, from 1; and as what it is read."""
-
-    def add(self, prompt: Continuation) -> None:
-        """Read a prompt."""
-        if not prompt.source.cut and _spaces(prompt.source.text) != _spaces(prompt.read):
-            self.merge((1, prompt.source.number + 1, prompt.read))
-
-    def merge(self, found: tuple[int, int, str] | None) -> None:
-        """Add what was found in lines that come after these."""
-        if found is not None:
-            self.found = found if self.found is None else (self.found[0] + found[0], *self.found[1:])
-
-    def warning(self) -> str | None:
-        """Return the warning about them; None if there are none."""
-        if self.found is None:
-            return None
-        count, number, read = self.found
-        prompts = "1 prompt has" if count == 1 else f"{count:,} prompts have"
-        lost = f"{prompts} spaces that the model's tokenizer does not keep"
-        return f"warning: {lost}: line {number} is read as '{printable(read)}'"
-
-
-def _spaces(text: str) -> list[int]:
-    """The lengths of the spaces of a text: before the first word, after each."""
-    return [len(run) for run in re.split("[^ ]+", text)]
 
 
 def continue_lines(

@@ -5,6 +5,7 @@ Shapes: B sentences, S source tokens, </s> included.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from sparsenmt.data.tokenizers.frame import Frame
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
 from sparsenmt.data.vocabulary import EOS, UNK
 from sparsenmt.data.word_spaces import character_count
-from sparsenmt.errors import UserError, is_out_of_memory
+from sparsenmt.errors import UserError, is_out_of_memory, printable
 from sparsenmt.model.protocol import Source
 from sparsenmt.progress import notify
 from sparsenmt.store import Bundle
@@ -128,6 +129,38 @@ class UnknownLines:
         numbers = f" (line{'s' if self._found > 1 else ''} {', '.join(map(str, self._first))}{more})"
         why = f"another language or script than the model's {self._side}, or swapped sides"
         return f"warning: {text and f'{text}: '}{lines} mostly unknown to {self._vocabulary}{numbers}: {why}"
+
+
+class LostSpaces:
+    """The prompts of a language model with spaces that its tokenizer does not keep."""
+
+    def __init__(self) -> None:
+        self.found: tuple[int, int, str] | None = None
+        """Their number; the number of the first, from 1; and the text that is read in its place."""
+
+    def add(self, number: int, prompt: str, read: str) -> None:
+        """Compare a prompt, numbered from 0, with the text that is read."""
+        if _spaces(prompt) != _spaces(read):
+            self.merge((1, number + 1, read))
+
+    def merge(self, found: tuple[int, int, str] | None) -> None:
+        """Add what was found in lines that come after these."""
+        if found is not None:
+            self.found = found if self.found is None else (self.found[0] + found[0], *self.found[1:])
+
+    def warning(self) -> str | None:
+        """Return the warning about them; None if there are none."""
+        if self.found is None:
+            return None
+        count, number, read = self.found
+        prompts = "1 prompt has" if count == 1 else f"{count:,} prompts have"
+        lost = f"{prompts} spaces that the model's tokenizer does not keep"
+        return f"warning: {lost}: line {number} is read as '{printable(read)}'"
+
+
+def _spaces(text: str) -> list[int]:
+    """The lengths of the spaces of a text: before the first word, after each."""
+    return [len(run) for run in re.split("[^ ]+", text)]
 
 
 def warn_of_unknown_lines(

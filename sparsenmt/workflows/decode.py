@@ -21,7 +21,7 @@ from sparsenmt.data.documents import DocumentBlock
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import check_readable, text_windows, write_lines
 from sparsenmt.decoding import documents as document_decoding
-from sparsenmt.decoding.continuations import Continuation, LostSpaces, continue_lines
+from sparsenmt.decoding.continuations import Continuation, continue_lines
 from sparsenmt.decoding.disabled_heads import read_disabled_heads
 from sparsenmt.decoding.documents import (
     BlockTranslation,
@@ -30,7 +30,7 @@ from sparsenmt.decoding.documents import (
     translate_blocks,
     translate_documents,
 )
-from sparsenmt.decoding.inputs import UnknownLines, cut_summary, cut_warning
+from sparsenmt.decoding.inputs import LostSpaces, UnknownLines, cut_summary, cut_warning
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
@@ -244,8 +244,8 @@ class _Tally:
         if self._unknown.add(source.number, source.ids, source.text) and self._typed and not self._told:
             notify(self._unknown.warning() or "")
             self._told = True
-        if isinstance(translation, Continuation):
-            self._lost.add(translation)
+        if isinstance(translation, Continuation) and not source.cut:
+            self._lost.add(source.number, source.text, translation.read)
         if source.cut and self._limit is None:
             warning = cut_warning(f"line {source.number + 1}", source.kept, source.cut, "translated")
             (notify if self._at_once else self._warnings.append)(warning)

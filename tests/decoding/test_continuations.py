@@ -11,7 +11,8 @@ from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.tokenizers.frame import Frame
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, train_tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE, UNK
-from sparsenmt.decoding.continuations import Continuation, LostSpaces, _read_prompts
+from sparsenmt.decoding.continuations import Continuation, _read_prompts
+from sparsenmt.decoding.inputs import LostSpaces
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.recipe.schema import TokenizerSection
 from tests.data.conftest import invented_lines
@@ -64,7 +65,7 @@ def test_the_space_at_the_end_of_a_prompt_is_read(tokenizer: Tokenizer) -> None:
 def test_spaces_that_are_lost_are_told_once(tokenizer: Tokenizer) -> None:
     lost = LostSpaces()
     for prompt in prompts(tokenizer, WORD, f"{WORD} {NEXT}", "", f"{WORD}  {NEXT}", f" {WORD}", "  "):
-        lost.add(prompt)
+        lost.add(prompt.source.number, prompt.source.text, prompt.read)
     if lost.found is None:
         assert tokenizer.encode("  ") == tokenizer.encode(" ") * 2  # bytes and characters keep all
         return
@@ -91,5 +92,5 @@ def test_case_and_unknown_words_of_a_prompt_are_kept() -> None:
         f"{WORD.upper()} unheard {NEXT} \u2047"
     )
     lost = LostSpaces()
-    lost.add(prompt)
+    lost.add(0, prompt.source.text, prompt.read)
     assert lost.warning() is None
