@@ -38,8 +38,9 @@ def invented_words(count: int, language: str, seed: str) -> list[str]:
 
 def invented_lines(path: Path, language: str, count: int) -> list[str]:
     """Lines of 2 to 9 words, with or without spaces between them."""
-    draw, joint = random.Random(path.name), "" if language in ("ja", "zh") else " "
-    return [joint.join(invented_words(draw.randint(2, 9), language, f"{path.name} {n // 2}")) for n in range(count)]
+    seed, joint = "/".join(path.parts[-2:]), "" if language in ("ja", "zh") else " "
+    draw = random.Random(seed)
+    return [joint.join(invented_words(draw.randint(2, 9), language, f"{seed} {n // 2}")) for n in range(count)]
 
 
 def text_of(path: Path, count: int) -> bytes:
