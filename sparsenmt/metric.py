@@ -7,7 +7,8 @@ the command line offers these names.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import add
 from typing import Literal
 
 
@@ -65,14 +66,16 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _RECORDS}
 
 @dataclass(frozen=True)
 class TextCounts:
-    """The sizes of a text. The end of a line is a character, a token and a word of its own."""
+    """The sizes of a text. The end of a line is a character, a byte, a token and a word of its own."""
 
     tokens: int = 0
     characters: int = 0
     words: int = 0
+    bytes: int = 0
+    """Bytes of UTF-8; 0 in prepared data of a version that did not count them."""
 
     def __add__(self, other: TextCounts) -> TextCounts:
-        return TextCounts(self.tokens + other.tokens, self.characters + other.characters, self.words + other.words)
+        return TextCounts(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True)
@@ -87,12 +90,12 @@ class TextMetric:
 
     name: str
     label: str
-    per: Literal["token", "character", "word"]
+    per: Literal["token", "character", "byte", "word"]
     bits: bool = False
 
     def value(self, nats: float, counts: TextCounts) -> float:
         """The metric of a text with this negative log-likelihood in nats."""
-        units = {"token": counts.tokens, "character": counts.characters, "word": counts.words}[self.per]
+        units: int = getattr(counts, f"{self.per}s")
         mean = nats / max(units, 1)
         if self.bits:
             return mean / math.log(2)
@@ -104,6 +107,7 @@ TEXT_METRICS: dict[str, TextMetric] = {
     metric.name: metric
     for metric in (
         TextMetric("bpc", "BPC", "character", bits=True),
+        TextMetric("bpb", "BPB", "byte", bits=True),
         TextMetric("perplexity", "perplexity", "token"),
         TextMetric("word_perplexity", "word perplexity", "word"),
     )

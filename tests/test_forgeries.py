@@ -276,7 +276,7 @@ def test_kept_evaluation(place: Path) -> None:
 def test_kept_evaluation_of_a_language_model(place: Path) -> None:
     model, text = place / "model", PlainText("test", place / "text.en")
     path, key = text_path_and_key(model, text)
-    blocks = [TextBlock(1.5, 2, 3, 1), TextBlock(2.5, 1, 2, 1)]
+    blocks = [TextBlock(1.5, 2, 3, 1, 3), TextBlock(2.5, 1, 2, 1, 2)]
     TextEvaluation(path=path, key=key, parameters=7, blocks=blocks, spans=[[1.0, 2.0]], reading="segments").save()
     assert kept_text_evaluation(model, text) is not None
 

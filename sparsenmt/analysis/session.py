@@ -505,8 +505,7 @@ class AnalyzedModel:
             raise UserError("a language model has decoder_self only", where="--site", hint="Leave it out.")
         if session.text is None:
             raise UserError("there is no text", where="--text", hint="Name the text that the language model reads.")
-        lines = list(islice(read_lines(session.text), most))  # a line has a token at least
-        ids = encode_text(self.bundle.tokenizers.target, lines, session.text_name).ids[:most]
+        ids = encode_text(self.bundle.tokenizers.target, session.text, most=most).ids
         with progress_bar(f"{self.label}: attention", len(ids), unit="token") as advance:
             observe_text(self.bundle, ids, TextReading.of(self.bundle.recipe), [observer], advance)
         return observer

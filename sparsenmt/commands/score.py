@@ -207,7 +207,7 @@ def _show_text(model: Path, text: Path, use: dict[str, Any], *, as_json: bool) -
     rows = [(record.label, values[name], f"per {record.per}") for name, record in TEXT_METRICS.items()]
     table = Table("score", f"{text}", (Column("metric"), Column("value", "number"), Column("unit")), rows)
     read = quality.counts
-    counts = f"{read.tokens:,} tokens, {read.characters:,} characters, {read.words:,} words"
+    counts = f"{read.tokens:,} tokens, {read.characters:,} characters, {read.bytes:,} bytes, {read.words:,} words"
     segments = f"segments of {reading.segment_length:,} tokens with a memory of {reading.segment_memory:,} positions"
     show(render(Report("score", (table,), (counts, segments))))
 

@@ -110,7 +110,8 @@ class TextReport:
 
     def describe(self) -> str:
         """Describe the text in one line."""
-        parts = [f"{self.name}: {self.lines:,} lines, {self.characters:,} characters, {self.tokens:,} tokens"]
+        lines = "1 line" if self.lines == 1 else f"{self.lines:,} lines"
+        parts = [f"{self.name}: {lines}, {self.characters:,} characters, {self.tokens:,} tokens"]
         if self.unknown:
             parts.append(f"{self.unknown_shares()[0]:.2%} of them unknown")
         return ", ".join(parts)

@@ -5,6 +5,7 @@ A line ends at ``\\n`` and nowhere else: ``\\r``, form feeds, NUL and U+2028 ins
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import os
 import zlib
@@ -50,21 +51,54 @@ def read_lines(path: StrPath, *, longest: int = LONGEST_LINE) -> Iterator[str]:
 def _line_lists(path: StrPath, longest: int) -> Iterator[list[str]]:
     """`read_lines`, in lists of the lines that are read together."""
     name, number = os.fspath(path), 0
+    with _damage_explained(name, lambda: number), open_text_bytes(path) as stream:
+        for part in _whole_lines(cast(BufferedIOBase, stream), name, longest):
+            for lines in _decoded(part, name, number):
+                number += len(lines)
+                yield lines
+
+
+def text_chunks(path: StrPath) -> Iterator[str]:
+    """The text of a UTF-8 file whose lines may have any length, in parts of any size.
+
+    Raises:
+        UserError: as `read_lines`, but for long lines.
+    """
+    name, number = os.fspath(path), 0
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    before = 0  # bytes of the line before the chunk
+    with _damage_explained(name, lambda: number), open_text_bytes(path) as stream:
+        while True:
+            chunk = cast(BufferedIOBase, stream).read1(_AT_ONCE)
+            waiting = len(decoder.getstate()[0])
+            try:
+                text = decoder.decode(chunk, final=not chunk)
+            except UnicodeDecodeError as error:
+                good = error.object[: error.start]
+                line = good.rfind(b"\n") + 1
+                place = error.start - line if line else before - waiting + error.start
+                raise _invalid_utf8(name, number + 1 + good.count(b"\n"), error.reason, place) from None
+            yield text
+            if not chunk:
+                return
+            number += chunk.count(b"\n")
+            before = len(chunk) - chunk.rfind(b"\n") - 1 if b"\n" in chunk else before + len(chunk)
+
+
+@contextmanager
+def _damage_explained(name: str, lines: Callable[[], int]) -> Iterator[None]:
+    """Replace the errors of a damaged gzip file; ``lines``: returns the number of those that were read."""
     try:
-        with open_text_bytes(path) as stream:
-            for part in _whole_lines(cast(BufferedIOBase, stream), name, longest):
-                for lines in _decoded(part, name, number):
-                    number += len(lines)
-                    yield lines
+        yield
     except EOFError:
         raise UserError(
-            f"the gzip file ends early, after line {number}",
-            where=os.fspath(path),
+            f"the gzip file ends early, after line {lines()}",
+            where=name,
             hint="It was probably truncated when it was copied: copy it again.",
         ) from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise UserError(
-            f"broken gzip file: {error}", where=os.fspath(path), hint="Copy it again, or name the unpacked text."
+            f"broken gzip file: {error}", where=name, hint="Copy it again, or name the unpacked text."
         ) from None
 
 
@@ -153,11 +187,16 @@ def decode_lines(lines: Iterable[bytes], name: str, *, first: int = 1) -> Iterat
         try:
             yield line.removesuffix(b"\n").decode("utf-8")
         except UnicodeDecodeError as error:
-            raise UserError(
-                f"invalid UTF-8 ({error.reason} at byte {error.start + 1} of the line)",
-                where=f"{name}, line {number}",
-                hint="Convert the file to UTF-8, for instance with iconv.",
-            ) from None
+            raise _invalid_utf8(name, number, error.reason, error.start) from None
+
+
+def _invalid_utf8(name: str, number: int, reason: str, start: int) -> UserError:
+    """The error of line ``number``, whose byte ``start``, from 0, is not valid."""
+    return UserError(
+        f"invalid UTF-8 ({reason} at byte {start + 1} of the line)",
+        where=f"{name}, line {number}",
+        hint="Convert the file to UTF-8, for instance with iconv.",
+    )
 
 
 def read_parallel(paths: Sequence[StrPath]) -> Iterator[tuple[str, ...]]:

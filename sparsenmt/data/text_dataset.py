@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.data.dataset import create_array, id_type, map_array
+from sparsenmt.data.line_parts import LinePart
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError
@@ -31,12 +32,13 @@ from sparsenmt.records import typed
 _HINT = "Run `sparsenmt prepare` again."
 
 
-def encode_lines(tokenizer: Tokenizer, lines: Sequence[str]) -> tuple[NDArray[np.int64], TextCounts]:
-    """The ids of lines without their line feeds, each line ended by EOS, and the sizes of the text."""
-    encoded = tokenizer.encode_batch(lines)
-    ids = np.fromiter(chain.from_iterable(chain(line, (EOS,)) for line in encoded), dtype=np.int64)
-    characters, words = sum(map(len, lines)), sum(len(line.split()) for line in lines)
-    return ids, TextCounts(len(ids), len(lines) + characters, len(lines) + words)
+def encode_lines(tokenizer: Tokenizer, lines: Sequence[LinePart]) -> tuple[NDArray[np.integer], TextCounts]:
+    """The ids of lines, each line ended by EOS, and the sizes of the text. Long lines may come in parts."""
+    encoded = zip(tokenizer.encode_batch([line.text for line in lines]), lines, strict=True)
+    tokens = chain.from_iterable(chain(ids, (EOS,)) if line.ends else ids for ids, line in encoded)
+    ids = np.fromiter(tokens, dtype=id_type(tokenizer.size))
+    sizes = (sum(getattr(line, name) for line in lines) for name in ("characters", "words", "bytes"))
+    return ids, TextCounts(len(ids), *sizes)
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,11 @@ class TextWriter:
         self.counts = TextCounts()
         """Sizes of the text so far."""
 
-    def append(self, lines: Sequence[str]) -> None:
-        """Append lines without their line feeds."""
+    def append(self, lines: Sequence[LinePart]) -> None:
+        """Append lines, or parts of them."""
         ids, counts = encode_lines(self._tokenizer, lines)
         with name_file_in_errors(self._directory):
-            self._ids.write(ids.astype(self._type).tobytes())
+            self._ids.write(ids.tobytes())
         self.counts += counts
 
     def __enter__(self) -> Self:

@@ -1,23 +1,60 @@
-"""Continuation of lines by a language model: an output is the line, the prompt, and what follows it."""
+"""Continuation of lines by a language model: an output is the line, the prompt, and what follows it.
+
+A prompt comes out as it was given. The model reads its tokens, which keep its spaces where the tokenizer can: that of
+SentencePiece removes spaces at the beginning and the end of a line and joins runs of them, but has a token that is a
+space, so that one at the end is kept, and the continuation begins a word. What is lost all the same is told.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 
 import torch
 
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import text_windows
+from sparsenmt.data.tokenizers.tokenizer import unknown_texts
+from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, not_finite, read_sources
-from sparsenmt.decoding.scores import maximum_length
+from sparsenmt.decoding.scores import Hypothesis, maximum_length
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
-from sparsenmt.decoding.translate import WINDOW, Translation
+from sparsenmt.decoding.translate import WINDOW, Translation, one_line
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.store import Bundle
 
 _UNLIMITED = 2**30
 _HINT = "Lower --max-length-factor or --max-length-offset."
+
+
+@dataclass(frozen=True)
+class Continuation(Translation):
+    """The continuations of a prompt, which is the source; their texts begin with it, and may have several lines.
+
+    Args:
+        prompt: the tokens that are read.
+    """
+
+    prompt: tuple[int, ...] = ()
+
+    @property
+    def read(self) -> str:
+        """The prompt as its tokens say it."""
+        return self.tokenizer.decode(self.prompt, unknown_texts(self.tokenizer, self.source.text))
+
+    def _decode(self, hypothesis: Hypothesis) -> str:
+        first, *others = split_lines(hypothesis.tokens)
+        return "\n".join(map(one_line, (self._first_line(first), *map(self.tokenizer.decode, others))))
+
+    def _first_line(self, tokens: Sequence[int]) -> str:
+        before, whole = self.tokenizer.decode(self.prompt), self.tokenizer.decode([*self.prompt, *tokens])
+        if not whole.startswith(before):  # the prompt was cut inside a character
+            return whole
+        text, more = self.source.text, whole[len(before) :]
+        if self.source.cut:
+            return text[: self.tokenizer.spans(text)[len(self.prompt) - 1][1]] + more
+        return text + (more.removeprefix(" ") if text.endswith(" ") and not before.endswith(" ") else more)
 
 
 def continue_lines(
@@ -27,7 +64,7 @@ def continue_lines(
     *,
     advance: Callable[[int], object] | None = None,
     window: int = WINDOW,
-) -> Iterator[Translation]:
+) -> Iterator[Continuation]:
     """Continue lines, in order; an empty line gets the beginning of a text. Arguments as for `translate_lines`.
 
     Prompts with the same number of tokens share batches, so that none needs padding.
@@ -36,13 +73,44 @@ def continue_lines(
         UserError: a batch does not fit into memory, or the model's scores are not finite.
     """
     for batch in text_windows(lines, window, lambda line: len(line.text)):
-        prompts = read_sources(bundle, batch)
-        results: dict[int, Translation] = {}
+        prompts = _read_prompts(bundle, batch)
+        results: dict[int, Continuation] = {}
         for chosen in _batches(prompts, options):
             results.update(_continue_batch(bundle, chosen, options))
             if advance:
                 advance(len(chosen))
         yield from (results[prompt.number] for prompt in prompts)
+
+
+def _read_prompts(bundle: Bundle, lines: Sequence[InputLine]) -> list[SourceLine]:
+    """Tokenize prompts. A space at the end that the tokenizer drops becomes its token, if it has one."""
+    tokenizer, prompts = bundle.tokenizers.target, read_sources(bundle, lines, prompts=True)
+    if not any(prompt.text.endswith(" ") for prompt in prompts):
+        return prompts
+    names = tokenizer.pieces(range(tokenizer.size))
+    space = names.index(SPACE) if SPACE in names else None
+
+    def with_space(prompt: SourceLine) -> SourceLine:
+        tokens = prompt.ids[:-1]
+        read = tokenizer.decode(tokens)
+        dropped = prompt.text.endswith(" ") and not read.endswith(" ") and len(tokens) < bundle.max_source_length
+        if space is None or not dropped or tokenizer.decode([*tokens, space]) != f"{read} ":
+            return prompt  # the token may be a word, or none that is decoded
+        return replace(prompt, ids=[*tokens, space, EOS])
+
+    return list(map(with_space, prompts))
+
+
+def split_lines(tokens: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the tokens before each EOS, and those after the last."""
+    line: list[int] = []
+    for token in tokens:
+        if token == EOS:
+            yield line
+            line = []
+        else:
+            line.append(token)
+    yield line
 
 
 def _batches(prompts: Sequence[SourceLine], options: Decoding) -> Iterator[list[SourceLine]]:
@@ -57,7 +125,7 @@ def _batches(prompts: Sequence[SourceLine], options: Decoding) -> Iterator[list[
         yield from (members[first : first + rows] for first in range(0, len(members), rows))
 
 
-def _continue_batch(bundle: Bundle, chosen: Sequence[SourceLine], options: Decoding) -> dict[int, Translation]:
+def _continue_batch(bundle: Bundle, chosen: Sequence[SourceLine], options: Decoding) -> dict[int, Continuation]:
     tokens = [prompt.ids[:-1] for prompt in chosen]  # without </s>
     count, recipe = len(tokens[0]), bundle.recipe.model
     positions = _UNLIMITED if recipe.positions == "none" else recipe.max_positions - count
@@ -82,5 +150,5 @@ def _continue_batch(bundle: Bundle, chosen: Sequence[SourceLine], options: Decod
             prompt = chosen[number]
             if not hypotheses:
                 raise not_finite(prompt)
-            results[prompt.number] = Translation(prompt, hypotheses, target, prompt=tuple(tokens[number]))
+            results[prompt.number] = Continuation(prompt, hypotheses, target, prompt=tuple(tokens[number]))
     return results

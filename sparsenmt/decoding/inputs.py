@@ -5,6 +5,7 @@ Shapes: B sentences, S source tokens, </s> included.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from sparsenmt.data.tokenizers.frame import Frame
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
 from sparsenmt.data.vocabulary import EOS, UNK
 from sparsenmt.data.word_spaces import character_count
-from sparsenmt.errors import UserError, is_out_of_memory
+from sparsenmt.errors import UserError, is_out_of_memory, printable
 from sparsenmt.model.protocol import Source
 from sparsenmt.progress import notify
 from sparsenmt.store import Bundle
@@ -130,6 +131,38 @@ class UnknownLines:
         return f"warning: {text and f'{text}: '}{lines} mostly unknown to {self._vocabulary}{numbers}: {why}"
 
 
+class LostSpaces:
+    """The prompts of a language model with spaces that its tokenizer does not keep."""
+
+    def __init__(self) -> None:
+        self.found: tuple[int, int, str] | None = None
+        """Their number; the number of the first, from 1; and the text that is read in its place."""
+
+    def add(self, number: int, prompt: str, read: str) -> None:
+        """Compare a prompt, numbered from 0, with the text that is read."""
+        if _spaces(prompt) != _spaces(read):
+            self.merge((1, number + 1, read))
+
+    def merge(self, found: tuple[int, int, str] | None) -> None:
+        """Add what was found in lines that come after these."""
+        if found is not None:
+            self.found = found if self.found is None else (self.found[0] + found[0], *self.found[1:])
+
+    def warning(self) -> str | None:
+        """Return the warning about them; None if there are none."""
+        if self.found is None:
+            return None
+        count, number, read = self.found
+        prompts = "1 prompt has" if count == 1 else f"{count:,} prompts have"
+        lost = f"{prompts} spaces that the model's tokenizer does not keep"
+        return f"warning: {lost}: line {number} is read as '{printable(read)}'"
+
+
+def _spaces(text: str) -> list[int]:
+    """The lengths of the spaces of a text: before the first word, after each."""
+    return [len(run) for run in re.split("[^ ]+", text)]
+
+
 def warn_of_unknown_lines(
     bundle: Bundle, lines: Iterable[tuple[int, Sequence[int], str]], text: str, side: Literal["source", "target"]
 ) -> None:
@@ -164,14 +197,18 @@ def warn_of_sources(bundle: Bundle, lines: Sequence[SourceLine], text: str, done
         notify(cut_warning(f"{text}, line {line.number + 1},", line.kept, line.cut, done))
 
 
-def read_sources(bundle: Bundle, lines: Sequence[InputLine]) -> list[SourceLine]:
-    """Tokenize lines; tokens beyond the model's length are cut and counted, and a blank line has none."""
+def read_sources(bundle: Bundle, lines: Sequence[InputLine], *, prompts: bool = False) -> list[SourceLine]:
+    """Tokenize lines; tokens beyond the model's length are cut and counted, and a blank line has none.
+
+    Args:
+        prompts: True if a language model continues them: spaces alone are tokens, too.
+    """
     most, frame = bundle.max_source_length, bundle.frames.source
     result = []
     # In parts: all tokens of long lines, before most are cut off, would need much memory.
     for part in bounded_batches(lines, lambda line: len(line.text)):
         for line, ids in zip(part, bundle.tokenizers.source.encode_batch([line.text for line in part]), strict=True):
-            if not line.text.strip(" "):  # some tokenizers make a token of a space
+            if not prompts and not line.text.strip(" "):  # some tokenizers make a token of a space
                 ids = []
             kept = frame.around([*ids[:most], EOS])
             result.append(SourceLine(line.number, line.text, kept, max(len(ids) - most, 0), line.tags, frame))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sparsenmt.data.dataset import count_token
+from sparsenmt.data.line_parts import read_line_parts
 from sparsenmt.data.text import bounded_batches
 from sparsenmt.data.text_dataset import encode_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
@@ -22,7 +25,7 @@ from sparsenmt.decoding.forced_decoding import token_log_probabilities
 from sparsenmt.errors import UserError
 from sparsenmt.metric import TextCounts
 from sparsenmt.model.protocol import TranslationModel
-from sparsenmt.progress import notify
+from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe.schema import Recipe
 
 _MOST_UNKNOWN = 0.01
@@ -74,31 +77,39 @@ class EncodedText:
         ids: (N) the tokens, with `EOS` at the end of each line.
     """
 
-    lines: list[str]
-    ids: NDArray[np.int64]
+    ids: NDArray[np.integer]
     counts: TextCounts
 
 
-def encode_text(tokenizer: Tokenizer, lines: list[str], name: str) -> EncodedText:
-    """Turn lines into the tokens of a language model; warn of unknown ones.
+def encode_text(tokenizer: Tokenizer, path: Path, *, most: int | None = None, shown: bool = True) -> EncodedText:
+    """Read a text as the tokens of a language model; warn of unknown ones. Two or four bytes of memory a token.
 
     Args:
-        name: of the text, for messages.
+        most: tokens, from the first; None: the whole text.
+        shown: show the progress.
 
     Raises:
-        UserError: there are no lines.
+        UserError: there are no lines; or as `read_line_parts`.
     """
-    if not lines:
-        raise UserError("the file has no lines", where=name, hint="Name the file that was meant.")
-    parts = [encode_lines(tokenizer, part) for part in bounded_batches(lines, len)]
-    ids, counts = np.concatenate([part for part, _ in parts]), sum((own for _, own in parts), TextCounts())
-    unknown = int((ids == UNK).sum()) / len(ids)
+    found, counts = [], TextCounts()
+    with progress_bar(f"encoding {path.name}", None, unit="character", shown=shown) as advance:
+        for part in bounded_batches(read_line_parts(path), lambda line: line.characters):
+            ids, own = encode_lines(tokenizer, part)
+            found.append(ids)
+            counts += own
+            advance(own.characters)
+            if most is not None and counts.tokens >= most:
+                break
+    if not found:
+        raise UserError("the file has no lines", where=str(path), hint="Name the file that was meant.")
+    ids = np.concatenate(found)
+    unknown = count_token(ids, UNK) / len(ids)
     if unknown > _MOST_UNKNOWN:
         notify(
-            f"warning: {name}: {unknown:.1%} of the tokens are unknown to the model's vocabulary, and count as one "
+            f"warning: {path}: {unknown:.1%} of the tokens are unknown to the model's vocabulary, and count as one "
             "token each: another language or script than that of the training text?"
         )
-    return EncodedText(lines, ids, counts)
+    return EncodedText(ids[:most], counts)
 
 
 @torch.inference_mode()

@@ -15,8 +15,8 @@ from sparsenmt.data.batching import length_batches
 from sparsenmt.data.documents import separator_id
 from sparsenmt.data.input_line import InputLine, numbered_lines
 from sparsenmt.data.text import text_windows
-from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
-from sparsenmt.data.vocabulary import EOS, UNK
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
+from sparsenmt.data.vocabulary import UNK
 from sparsenmt.decoding.ahead import encode_ahead
 from sparsenmt.decoding.copies import copied_texts
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source, not_finite, read_sources
@@ -46,7 +46,6 @@ class Translation:
         hypotheses: best first; an empty line has one empty hypothesis.
         closed: source positions, `</s>` included, whose gate is 0; None where no filter decided.
         depth: encoder and decoder layers, where every line has its own.
-        prompt: tokens before those of the hypotheses, where a language model continues the line.
     """
 
     source: SourceLine
@@ -54,25 +53,13 @@ class Translation:
     tokenizer: Tokenizer = field(repr=False, compare=False)
     closed: int | None = None
     depth: tuple[int, int] | None = None
-    prompt: tuple[int, ...] = ()
 
     def best_texts(self, count: int) -> list[str]:
-        """Return the texts of the best hypotheses; they are detokenized here, as most callers need one only.
-
-        They are one line each, unless a language model has written more (`Decoding.max_lines`).
-        """
+        """Return the texts of the best hypotheses; they are detokenized here, as most callers need one only."""
         return [self._decode(each) for each in self.hypotheses[:count]]
 
     def _decode(self, hypothesis: Hypothesis) -> str:
-        unknown: Sequence[str] = hypothesis.copied
-        if UNK in self.prompt and (texts := unknown_texts(self.tokenizer, self.source.text)):
-            unknown = [*texts, *("\u2047",) * hypothesis.tokens.count(UNK)]
-        lines, used = [], 0
-        for tokens in split_lines([*self.prompt, *hypothesis.tokens]):
-            own = tokens.count(UNK)
-            lines.append(one_line(self.tokenizer.decode(tokens, unknown[used : used + own])))
-            used += own
-        return "\n".join(lines)
+        return one_line(self.tokenizer.decode(hypothesis.tokens, hypothesis.copied))
 
     @cached_property
     def text(self) -> str:
@@ -187,18 +174,6 @@ def _with_copies(bundle: Bundle, results: Mapping[int, Translation], options: De
         before = found[n].hypotheses
         found[n] = replace(found[n], hypotheses=[*before[:i], replace(before[i], copied=copied), *before[i + 1 :]])
     return found
-
-
-def split_lines(tokens: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the tokens before each EOS, and those after the last."""
-    line: list[int] = []
-    for token in tokens:
-        if token == EOS:
-            yield line
-            line = []
-        else:
-            line.append(token)
-    yield line
 
 
 def one_line(text: str) -> str:

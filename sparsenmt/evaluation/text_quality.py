@@ -1,8 +1,8 @@
-"""The quality of a language model on a text: its likelihood by character, token and word.
+"""The quality of a language model on a text: its likelihood by character, byte, token and word.
 
 Bits per character are the negative log-likelihood of all tokens, in bits, over the number of characters, line feeds
-included: models with different vocabularies can be compared by it, and by the perplexity of words, but not by that of
-tokens.
+included, bits per byte over that of the bytes of UTF-8: models with different vocabularies can be compared by them, and
+by the perplexity of words, but not by that of tokens.
 
 Shapes: N tokens, L lines, M blocks of lines.
 """
@@ -10,11 +10,12 @@ Shapes: N tokens, L lines, M blocks of lines.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sparsenmt.data.line_parts import LinePart
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.evaluation.metrics import Statistics
 from sparsenmt.metric import TEXT_METRICS, TextCounts
@@ -56,9 +57,10 @@ def block_qualities(nats: NDArray[np.floating], ids: NDArray[np.integer], lines:
     found: list[TextQuality] = []
     first, counts = 0, TextCounts()
     for end, line in zip(ends.tolist(), lines, strict=True):
-        counts += TextCounts(0, len(line) + 1, len(line.split()) + 1)
+        own = LinePart(line)
+        counts += TextCounts(0, own.characters, own.words, own.bytes)
         if counts.characters >= BLOCK_CHARACTERS or end == len(ids):
-            sized = TextCounts(end - first, counts.characters, counts.words)
+            sized = replace(counts, tokens=end - first)
             found.append(TextQuality(float(nats[first:end].sum(dtype=np.float64)), sized))
             first, counts = end, TextCounts()
     return found
@@ -68,8 +70,7 @@ def text_statistics(blocks: Sequence[TextQuality], metric: str) -> Statistics:
     """The statistics of a metric for every block, for resampling."""
 
     def score(sums: NDArray[np.float64]) -> float:
-        tokens, characters, words = (round(value) for value in sums[1:])
-        return TextQuality(float(sums[0]), TextCounts(tokens, characters, words)).value(metric)
+        return TextQuality(float(sums[0]), TextCounts(*(round(value) for value in sums[1:]))).value(metric)
 
-    rows = [(each.nats, each.counts.tokens, each.counts.characters, each.counts.words) for each in blocks]
+    rows = [(each.nats, *astuple(each.counts)) for each in blocks]
     return Statistics(metric, np.array(rows, dtype=np.float64), score)

@@ -21,7 +21,7 @@ from sparsenmt.data.documents import DocumentBlock
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import check_readable, text_windows, write_lines
 from sparsenmt.decoding import documents as document_decoding
-from sparsenmt.decoding.continuations import continue_lines
+from sparsenmt.decoding.continuations import Continuation, continue_lines
 from sparsenmt.decoding.disabled_heads import read_disabled_heads
 from sparsenmt.decoding.documents import (
     BlockTranslation,
@@ -30,7 +30,7 @@ from sparsenmt.decoding.documents import (
     translate_blocks,
     translate_documents,
 )
-from sparsenmt.decoding.inputs import UnknownLines, cut_summary, cut_warning
+from sparsenmt.decoding.inputs import LostSpaces, UnknownLines, cut_summary, cut_warning
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
@@ -233,6 +233,7 @@ class _Tally:
     def __init__(self, bundle: Bundle, *, typed: bool = False, at_once: bool = True) -> None:
         self.mismatches, self.depths = Mismatches(), Counter[Depth]()
         self._unknown, self._typed, self._told, self._at_once = UnknownLines(bundle), typed, False, at_once
+        self._lost = LostSpaces()
         self._limit = bundle.max_source_length if bundle.cuts_by_choice else None
         self._cut = 0
         self._warnings: list[str] = []
@@ -243,6 +244,8 @@ class _Tally:
         if self._unknown.add(source.number, source.ids, source.text) and self._typed and not self._told:
             notify(self._unknown.warning() or "")
             self._told = True
+        if isinstance(translation, Continuation) and not source.cut:
+            self._lost.add(source.number, source.text, translation.read)
         if source.cut and self._limit is None:
             warning = cut_warning(f"line {source.number + 1}", source.kept, source.cut, "translated")
             (notify if self._at_once else self._warnings.append)(warning)
@@ -254,6 +257,7 @@ class _Tally:
             "warnings": self._warnings,
             "cut": self._cut,
             "unknown": self._unknown.counts(),
+            "lost": self._lost.found,
             "mismatches": asdict(self.mismatches),
             "depths": [[*depth, count] for depth, count in self.depths.items()],
         }
@@ -264,6 +268,7 @@ class _Tally:
             notify(warning)
         self._cut += other["cut"]
         self._unknown.merge(*other["unknown"])
+        self._lost.merge(None if other["lost"] is None else (*other["lost"],))
         self.mismatches.merge(other["mismatches"])
         self.depths.update({(n, m): count for n, m, count in other["depths"]})
 
@@ -275,10 +280,12 @@ class _Tally:
         report_mismatches(self.mismatches)
 
     def report_lines(self) -> None:
-        """Report the number of lines that were cut because the recipe says so, and of those that are mostly unknown."""
+        """Report how many lines the recipe cut, how many are mostly unknown, and how many prompts lost spaces."""
         if self._cut and self._limit is not None:
             notify(cut_summary(self._cut, self._limit))
         if not self._told and (warning := self._unknown.warning()) is not None:
+            notify(warning)
+        if (warning := self._lost.warning()) is not None:
             notify(warning)
 
 

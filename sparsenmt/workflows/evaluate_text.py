@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import sys
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -50,6 +51,7 @@ class TextBlock:
     tokens: int
     characters: int
     words: int
+    bytes: int
 
 
 @dataclass(kw_only=True)
@@ -69,7 +71,10 @@ class TextEvaluation(KeptEvaluation):
     @property
     def qualities(self) -> list[TextQuality]:
         """The quality of every block."""
-        return [TextQuality(each.nats, TextCounts(each.tokens, each.characters, each.words)) for each in self.blocks]
+        return [
+            TextQuality(each.nats, TextCounts(each.tokens, each.characters, each.words, each.bytes))
+            for each in self.blocks
+        ]
 
     @property
     def quality(self) -> TextQuality:
@@ -150,15 +155,14 @@ def evaluate_text(directory: Path, text: PlainText, *, attention: bool = True, d
         return found
     bundle = open_model(directory, device=pick_device(device, "--device"), any_task=True)
     check_identity(bundle, identity, directory)
-    encoded = encode_text(bundle.tokenizers.target, list(read_lines(text.path)), str(text.path))
+    encoded = encode_text(bundle.tokenizers.target, text.path)
     reading = TextReading.of(bundle.recipe)
     label = f"{directory.name}: {text.name}"
     if found is None:
-        nats = token_nats(bundle.model, encoded.ids, reading, bundle.device, label=label)
-        blocks = [
-            TextBlock(each.nats, each.counts.tokens, each.counts.characters, each.counts.words)
-            for each in block_qualities(nats, encoded.ids, encoded.lines)
-        ]
+        nats = np.concatenate(list(token_nats(bundle.model, encoded.ids, reading, bundle.device, label=label)))
+        lines = list(read_lines(text.path, longest=sys.maxsize))
+        found_blocks = block_qualities(nats, encoded.ids, lines)
+        blocks = [TextBlock(each.nats, **asdict(each.counts)) for each in found_blocks]
         path, key = _path_and_key(directory, text)
         spans = bundle.model.logged().get("span", {}).get("decoder_self", [])
         parameters = parameter_count(directory)
@@ -239,7 +243,7 @@ def _path_and_key(directory: Path, text: PlainText) -> tuple[Path, dict[str, Any
 
 
 def _measure_attention(
-    bundle: Bundle, reading: TextReading, ids: NDArray[np.int64], label: str
+    bundle: Bundle, reading: TextReading, ids: NDArray[np.integer], label: str
 ) -> dict[str, SiteAttention]:
     """Measure the attention over the beginning of a text."""
     counter = DensityCounter()

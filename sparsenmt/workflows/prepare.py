@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 
 from sparsenmt.assemble import methods_of_words, required_features
+from sparsenmt.data.line_parts import read_line_parts
 from sparsenmt.data.prepare import pipeline
 from sparsenmt.data.prepared_data import PreparedData, PreparedReport, PreparedText
 from sparsenmt.data.text import read_lines
@@ -42,7 +43,7 @@ def prepare(recipe: Recipe, processes: int | None = None) -> PreparedReport:
         warn_of_missing_words(recipe, read_lines(dev.source))
     if recipe.data.tokenizer.kind == "word":
         for side, path in dev.files.items():
-            if is_unspaced(read_lines(path)):
+            if is_unspaced(line.text for line in read_line_parts(path)):
                 notify(
                     f"warning: data.tokenizer.kind: words are what stands between spaces, and the {side} has none "
                     "between words, so that a sentence is one token; choose unigram, bpe or char"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sparsenmt.data.text import read_lines
 from sparsenmt.decoding.text_scores import TextReading, encode_text, score_text
 from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
@@ -45,25 +46,22 @@ def token_nats(
     *,
     shown: bool = True,
     label: str = "score",
-) -> NDArray[np.float64]:
-    """Compute the negative log-likelihood of every token of a text, (N,).
+) -> Iterator[NDArray[np.float64]]:
+    """Compute the negative log-likelihoods of the tokens of a text, in order, segment by segment.
 
     Args:
         ids: (N) the tokens, with `EOS` at the end of each line.
         shown: show the progress.
         label: of the progress.
     """
-    found = []
     with progress_bar(label, len(ids), unit="token", shown=shown) as advance:
-        for values in score_text(
-            model,
-            ids,
-            reading,
-            device,
-            advance=advance,
-        ):
-            found.append(-values.double().cpu().numpy())
-    return np.concatenate(found)
+        for values in score_text(model, ids, reading, device, advance=advance):
+            yield -values.double().cpu().numpy()
+
+
+def total_nats(nats: Iterable[NDArray[np.float64]]) -> float:
+    """The sum of the negative log-likelihoods of `token_nats`."""
+    return math.fsum(float(values.sum()) for values in nats)
 
 
 def score_text_file(use: TextUse, text: Path) -> tuple[TextQuality, TextReading]:
@@ -78,9 +76,9 @@ def score_text_file(use: TextUse, text: Path) -> tuple[TextQuality, TextReading]
     check_language_model(bundle.recipe, use.model)
     reading = TextReading.of(bundle.recipe, use.segment_length, use.segment_memory, use.decoder_layers)
     _check_reading(bundle, reading, use)
-    encoded = encode_text(bundle.tokenizers.target, list(read_lines(text)), str(text))
-    nats = token_nats(bundle.model, encoded.ids, reading, device)
-    return TextQuality(float(nats.sum()), encoded.counts), reading
+    encoded = encode_text(bundle.tokenizers.target, text)
+    nats = total_nats(token_nats(bundle.model, encoded.ids, reading, device))
+    return TextQuality(nats, encoded.counts), reading
 
 
 def _check_reading(bundle: Bundle, reading: TextReading, use: TextUse) -> None:

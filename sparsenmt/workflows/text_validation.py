@@ -10,9 +10,11 @@ from sparsenmt import store
 from sparsenmt.assemble import build_model
 from sparsenmt.data.prepared_data import PreparedText
 from sparsenmt.decoding.text_scores import TextReading
+from sparsenmt.errors import UserError
 from sparsenmt.evaluation.text_quality import TextQuality
+from sparsenmt.metric import TEXT_METRICS
 from sparsenmt.recipe.schema import Recipe
-from sparsenmt.workflows.score_text import token_nats
+from sparsenmt.workflows.score_text import token_nats, total_nats
 
 
 def make_text_validator(
@@ -24,16 +26,25 @@ def make_text_validator(
 
     Args:
         most: tokens, from the first; None: the whole text.
+
+    Raises:
+        UserError: the metric is of bytes, and the data are of a version that did not count them.
     """
     size = data.tokenizer.size
     reading, metric = TextReading.of(recipe), recipe.training.validation.metric
+    if metric in TEXT_METRICS and TEXT_METRICS[metric].per == "byte" and not data.dev.counts.bytes:
+        raise UserError(
+            "the prepared data are of a version that did not count bytes",
+            where=f"training.validation.metric; {recipe.data.directory}",
+            hint="Remove the directory and run `sparsenmt prepare` again, or validate by `bpc`.",
+        )
 
     def validate(weights: Mapping[str, torch.Tensor]) -> dict[str, float]:
         model = build_model(recipe.model, source_size=size, target_size=size, seed=recipe.training.seed).to(device)
         store.load_weights(model, weights, "validation")
         model.pack(torch.float32)
         nats = token_nats(model, data.dev.ids[:most], reading, device, shown=False)
-        quality = TextQuality(float(nats.sum()), data.dev.counts)
+        quality = TextQuality(total_nats(nats), data.dev.counts)
         return {name: quality.value(name) for name in dict.fromkeys(("loss", metric))}
 
     return validate

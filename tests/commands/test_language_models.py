@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from sparsenmt import store
 from sparsenmt.cli import run
+from sparsenmt.data import line_parts
 from sparsenmt.data.demo_corpus import write_demo_corpus
+from sparsenmt.data.line_parts import read_line_parts
+from sparsenmt.data.text import LONGEST_LINE
 from sparsenmt.data.text_dataset import encode_lines
 from sparsenmt.data.vocabulary import EOS
+from sparsenmt.files import read_sealed, write_sealed
+from sparsenmt.records import file_entry
+from sparsenmt.workflows import evaluate_text, score_text
+from sparsenmt.workflows.test_sets import PlainText
 from tests.commands.support import Run
 
 PAIR = ("--source", "texts/dev.en", "--reference", "texts/dev.de")
@@ -89,8 +98,8 @@ def texts(text_model: Path, command: Run) -> Run:
 def bits(directory: str, text: Path) -> float:
     """Bits per character of a text, by one pass over it."""
     bundle = store.open_model(directory, device=torch.device("cpu"), dtype=None, any_task=True)
-    ids, counts = encode_lines(bundle.tokenizers.target, text.read_bytes().decode().removesuffix("\n").split("\n"))
-    tokens = torch.from_numpy(ids)
+    ids, counts = encode_lines(bundle.tokenizers.target, list(read_line_parts(text)))
+    tokens = torch.from_numpy(ids.astype("int64"))
     cache = bundle.model.new_cache(bundle.model.no_source(1), segment_memory=10_000)
     inputs = torch.cat([torch.tensor([EOS]), tokens[:-1]])[None]
     (hidden,) = bundle.model.decode(inputs, cache.memory, cache=cache).values()
@@ -125,6 +134,57 @@ def test_validation_is_the_score_of_the_validation_text(texts: Run) -> None:
     assert second < first
 
 
+def test_a_text_in_one_line(texts: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As text8 is: prepared, trained, validated, scored, compared and analysed in parts; and its bytes are counted."""
+    monkeypatch.setattr(line_parts, "PART", 500)
+    for name in ("train", "dev", "test"):
+        path = Path(f"texts/{name}.en")
+        path.write_bytes(path.read_bytes().rstrip().replace(b"\n", b" ").replace(b"a", "ä".encode()))
+    changes = ("directory=one", "data.directory=prepared-one", "data.tokenizer.kind=char", "training.max_updates=6")
+    assert "demo: 1 line, " in texts("prepare", "text.yaml", *changes).out.decode()
+    assert texts("train", "text.yaml", *changes, "training.validation.metric=bpb").code == 0
+    found = json.loads(texts("score", "--model", "one", "--text", "texts/test.en", "--json").out)
+    text = Path("texts/test.en").read_bytes()
+    assert (found["characters"], found["bytes"]) == (len(text.decode()) + 1, len(text) + 1)
+    assert found["words"] == len(text.split()) + 1
+    assert found["bpc"] == pytest.approx(bits("one", Path("texts/test.en")), rel=1e-4)
+    assert found["bpb"] == pytest.approx(found["bpc"] * found["characters"] / found["bytes"], rel=1e-12)
+    validated = json.loads(Path("one/metrics.jsonl").read_bytes().splitlines()[-1])
+    dev = json.loads(texts("score", "--model", "one", "--text", "texts/dev.en", "--json").out)
+    assert validated["bpb"] == pytest.approx(dev["bpb"], rel=1e-5)
+    compare = ("compare", "one", "lm", "--text", "texts/test.en", "-m", "bpb", "-m", "bpc", "--json", "compared.json")
+    assert texts(*compare).code == 0
+    model = json.loads(Path("compared.json").read_text(encoding="utf-8"))["tables"]["models"][0]
+    assert (model["bpb"], model["bpc"]) == pytest.approx((found["bpb"], found["bpc"]), rel=1e-5)
+    density = texts("analyze", "density", "one", "--text", "texts/test.en", "--tokens", "400", "--json", "density.json")
+    assert density.code == 0, density.err
+
+
+def test_no_line_of_a_text_is_too_long(texts: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("long").write_bytes(b"word " * (LONGEST_LINE // 5 + 1))
+    for module in (score_text, evaluate_text):  # to read all of it with a model would take minutes
+        monkeypatch.setattr(module, "token_nats", lambda model, ids, *_, **__: iter([np.ones(len(ids))]))
+    found = json.loads(texts("score", "--model", "lm", "--text", "long", "--json").out)
+    assert found["tokens"] == found["bytes"] == LONGEST_LINE + 6
+    evaluation = evaluate_text.evaluate_text(Path("lm"), PlainText("long", Path("long")), attention=False)
+    assert evaluation.scores["bpb"] == pytest.approx(found["bpb"]) == pytest.approx(1 / math.log(2))
+    assert texts("analyze", "density", "lm", "--text", "long", "--tokens", "400").code == 0
+
+
+def test_bytes_that_were_not_counted_are_no_metric(texts: Run) -> None:
+    """In data that an earlier version prepared."""
+    path = Path("prepared-text/dev/meta.json")
+    meta = json.loads(path.read_text(encoding="utf-8"))
+    del meta["counts"]["bytes"]
+    path.write_text(json.dumps(meta), encoding="utf-8")
+    manifest = read_sealed(Path("prepared-text/manifest.json"))
+    manifest["files"]["dev/meta.json"] = file_entry(path)
+    write_sealed(Path("prepared-text/manifest.json"), manifest)
+    assert texts("train", "text.yaml", "directory=old", "training.max_updates=6").code == 0
+    found = texts("train", "text.yaml", "directory=new", "training.validation.metric=bpb")
+    assert found.code == 2 and "of a version that did not count bytes" in found.err
+
+
 def test_an_interrupted_run_is_the_same_in_the_end(texts: Run) -> None:
     texts("train", "text.yaml", "directory=again", "training.max_updates=7")
     found = texts("train", "text.yaml", "directory=again")
@@ -143,6 +203,23 @@ def test_lines_are_continued(texts: Run) -> None:
     line = json.loads(found)
     assert line["source"] == "a dog" and len(line["hypotheses"]) == 2
     assert all(each["text"].startswith("a dog") for each in line["hypotheses"])
+
+
+def test_prompts_come_out_as_they_were_given(texts: Run) -> None:
+    """Of a vocabulary that removes spaces: the one at the end is read as a token, and what is lost is told once."""
+    changes = ("directory=pieces", "data.directory=prepared-pieces", "training.max_updates=6")
+    tokenizer = ("data.tokenizer.kind=bpe", "data.tokenizer.vocabulary_size=90")
+    for command in ("prepare", "train"):
+        assert texts(command, "text.yaml", *changes, *tokenizer).code == 0
+    prompts = ["the dog ", "the dog", "  the  dog", " "]
+    found = texts("decode", "pieces", "--method", "sample", stdin="\n".join([*prompts, ""]).encode())
+    assert [line.startswith(prompt) for line, prompt in zip(found.lines, prompts, strict=True)] == [True] * 4
+    assert found.err.count("spaces that the model's tokenizer does not keep: line 3 is read as 'the dog'") == 1
+    letters = [json.loads(line) for line in texts("decode", "pieces", "--json", stdin=b"the dog \nthe dog\n").lines]
+    scores = [each["hypotheses"][0]["log_probability"] for each in letters]
+    assert scores[0] != scores[1], "the model does not read the same"
+    again = texts("decode", "lm", stdin=b" a dog \n  \n")
+    assert again.lines[0].startswith(" a dog ") and again.lines[1].startswith("  ") and "keep" not in again.err
 
 
 def test_several_lines_are_one_escaped_line_of_the_output(texts: Run) -> None:

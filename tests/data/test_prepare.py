@@ -18,6 +18,7 @@ import pytest
 from sparsenmt.data import prepared_data
 from sparsenmt.data import text as text_module
 from sparsenmt.data.features import source_features as features_module
+from sparsenmt.data.line_parts import LinePart
 from sparsenmt.data.prepare import pipeline as prepare_module
 from sparsenmt.data.prepare.pipeline import PreparedData, prepare, sample_lines
 from sparsenmt.data.tagging.source_tagger import SourceSentences
@@ -346,12 +347,15 @@ def test_features_that_need_text_get_the_line_of_their_pair(
 
 def test_sampling_lines() -> None:
     text = [str(number) for number in range(1000)]
-    assert list(sample_lines(text, total=1000, wanted=1000)) == text
-    assert list(sample_lines(text, total=1000, wanted=5000)) == text
-    some = list(sample_lines(text, total=1000, wanted=100))
+    lines = [LinePart(line) for line in text]
+    assert list(sample_lines(lines, total=1000, wanted=1000)) == text
+    assert list(sample_lines(lines, total=1000, wanted=5000)) == text
+    some = list(sample_lines(lines, total=1000, wanted=100))
     assert len(some) == 100 == len(set(some))
     assert some == sorted(some, key=int)
-    assert some == list(sample_lines(text, total=1000, wanted=100))
+    assert some == list(sample_lines(lines, total=1000, wanted=100))
+    parts = [LinePart(text, ends) for line in text for text, ends in ((line, False), ("more", True))]
+    assert list(sample_lines(parts, total=1000, wanted=100)) == [each for line in some for each in (line, "more")]
     assert 350 < np.mean([int(line) for line in some]) < 650
 
 

@@ -65,7 +65,8 @@ def test_text_goes_in_and_comes_out(make_text: MakeText, lines: Lines, kind: str
     texts = [[*lines(120), *ODD], lines(60, seed=1), lines(30, seed=2)]
     for dataset, text, told in zip([*prepared.train, prepared.dev], texts, [*report.corpora, report.dev], strict=True):
         words = sum(len(line.split()) + 1 for line in text)
-        assert dataset.counts == TextCounts(len(dataset), len("\n".join(text)) + 1, words)
+        whole = "\n".join([*text, ""])
+        assert dataset.counts == TextCounts(len(dataset), len(whole), words, len(whole.encode()))
         expected = [[*prepared.tokenizer.encode(line), EOS] for line in text]
         assert dataset.ids.tolist() == [id_ for line in expected for id_ in line]
         assert (told.lines, told.characters) == (len(text), dataset.counts.characters)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from sparsenmt.data.line_parts import LinePart
 from sparsenmt.data.streams import EpochSegments, StreamPlan
 from sparsenmt.data.text_dataset import TextDataset, TextWriter, encode_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, train_tokenizer
@@ -37,7 +38,7 @@ def text(tmp_path: Path) -> Callable[[str, int, int], TextDataset]:
     def make(name: str, first: int, count: int) -> TextDataset:
         tokenizer: Tokenizer = Numbers()  # type: ignore[assignment]
         with TextWriter(tmp_path / name, name=name, tokenizer=tokenizer) as writer:
-            writer.append([" ".join(str(number) for number in range(first, first + count))])
+            writer.append([LinePart(" ".join(str(number) for number in range(first, first + count)))])
         return TextDataset(tmp_path / name)
 
     return make
@@ -169,15 +170,16 @@ def test_a_text_that_is_too_short(text: Callable[..., TextDataset]) -> None:
 def test_lines_become_ids_and_counts(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(schema.TokenizerSection(kind="byte"), ["text"])
     lines = ["Käse für 日本", "", "  two\twords "]
-    ids, counts = encode_lines(tokenizer, lines)
+    read = [LinePart(line) for line in lines]
+    ids, counts = encode_lines(tokenizer, read)
     assert tokenizer.decode(ids[ids != EOS].tolist()) == "".join(lines)
     assert (ids == EOS).sum() == 3 and ids[-1] == EOS and UNK not in ids
     assert counts == TextCounts(
-        tokens=len("".join(lines).encode()) + 3, characters=11 + 0 + 12 + 3, words=3 + 0 + 2 + 3
+        tokens=len("".join(lines).encode()) + 3, characters=11 + 0 + 12 + 3, words=3 + 0 + 2 + 3, bytes=17 + 0 + 12 + 3
     )
     with TextWriter(tmp_path / "x", name="some", tokenizer=tokenizer) as writer:
-        writer.append(lines[:1])
-        writer.append(lines[1:])
+        writer.append(read[:1])
+        writer.append(read[1:])
     assert writer.counts == counts
     dataset = TextDataset(tmp_path / "x")
     assert (dataset.name, dataset.counts, dataset.ids.tolist()) == ("some", counts, ids.tolist())

@@ -13,7 +13,7 @@ from sparsenmt.evaluation.text_quality import BLOCK_CHARACTERS, block_qualities,
 from sparsenmt.metric import TextCounts
 
 RANDOM = np.random.default_rng(3)
-LINES = ["w " * int(length) for length in RANDOM.integers(0, 200, 60)]
+LINES = ["ü " * int(length) for length in RANDOM.integers(0, 200, 60)]
 
 
 def tokens(each: int) -> np.ndarray:
@@ -28,7 +28,9 @@ def test_blocks_are_whole_lines_and_lose_nothing(each: int) -> None:
     blocks = block_qualities(nats, ids, LINES)
     counts = sum((block.counts for block in blocks), TextCounts())
     words = sum(len(line.split()) + 1 for line in LINES)
-    assert counts == TextCounts(len(ids), sum(len(line) + 1 for line in LINES), words)
+    assert counts == TextCounts(
+        len(ids), sum(len(line) + 1 for line in LINES), words, len("\n".join(LINES).encode()) + 1
+    )
     assert sum(block.nats for block in blocks) == pytest.approx(nats.sum(), rel=1e-12)
     assert all(block.counts.characters >= BLOCK_CHARACTERS for block in blocks[:-1])
 

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sparsenmt.data.line_parts import LinePart
 from sparsenmt.data.streams import StreamPlan
 from sparsenmt.data.text_dataset import TextDataset, TextWriter
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
@@ -74,7 +75,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> TextDataset:
     tokenizer: Tokenizer = Numbers()  # type: ignore[assignment]
     with TextWriter(directory, name="books", tokenizer=tokenizer) as writer:
         while writer.counts.tokens < SEGMENTS * STREAMS * LENGTH:
-            writer.append([" ".join(str(draw.randrange(4, TARGET_SIZE)) for _ in range(draw.randrange(4)))])
+            writer.append([LinePart(" ".join(str(draw.randrange(4, TARGET_SIZE)) for _ in range(draw.randrange(4))))])
     return TextDataset(directory)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sparsenmt.data.documents import check_id_count, read_document_ids
 from sparsenmt.data.prepare.survey import TextSurvey, check_no_pipe, survey_text
-from sparsenmt.data.text import check_aligned, check_readable
+from sparsenmt.data.text import LONGEST_LINE, check_aligned, check_readable
 from sparsenmt.errors import UserError
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe import schema
@@ -34,6 +34,11 @@ def _key(role: str) -> str:
     """Return the recipe's key of a role: ``data.train.0.source`` of ``train-0.source``."""
     corpus, side = role.split(".")
     return f"data.{corpus.replace('-', '.')}.{side}"
+
+
+def longest_line(role: str) -> int | None:
+    """Return the most bytes of a line of a file with this role; None: any number, of a language model's text."""
+    return None if role.endswith(".text") else LONGEST_LINE
 
 
 def corpus_names(corpora: Sequence[schema.Corpus]) -> list[str]:
@@ -86,7 +91,7 @@ class CorpusFiles:
         stamps = [file_stamp(path) for _, path in files]
         with progress_bar("reading", sum(stamp[0] for stamp in stamps), unit="B", shown=progress) as advance:
             read = [
-                CorpusFile(role, path, survey_text(path, advance), stamp)
+                CorpusFile(role, path, survey_text(path, advance, longest=longest_line(role)), stamp)
                 for (role, path), stamp in zip(files, stamps, strict=True)
             ]
         inputs = cls({file.role: file for file in read})
@@ -115,6 +120,11 @@ class CorpusFiles:
     def lines(self) -> list[int]:
         """The number of lines, or pairs, of each corpus; `dev` is the last."""
         return [files[0].survey.lines for files in self._corpora]
+
+    @property
+    def characters(self) -> list[int]:
+        """The number of characters of the source, or of the text, of each corpus; `dev` is the last."""
+        return [files[0].survey.characters for files in self._corpora]
 
     @property
     def _corpora(self) -> list[list[CorpusFile]]:

@@ -20,7 +20,8 @@ from sparsenmt import __version__
 from sparsenmt.data.dataset import Dataset, DatasetWriter, count_token, write_features
 from sparsenmt.data.documents import BlockPacker, BlockSentence, DocumentBlock, read_document_ids, tokenizer_settings
 from sparsenmt.data.features.feature_set import FeatureSet, need_tags
-from sparsenmt.data.prepare.corpus_files import TAGS, CorpusFiles, corpus_names, file_stamp, input_files
+from sparsenmt.data.line_parts import LinePart, read_line_parts
+from sparsenmt.data.prepare.corpus_files import TAGS, CorpusFiles, corpus_names, file_stamp, input_files, longest_line
 from sparsenmt.data.prepare.encoder_pool import BlockEncoder, EncoderPool, Texts, encoder_pool
 from sparsenmt.data.prepare.filters import EncodedPairs, FilterCounts
 from sparsenmt.data.prepare.stages import Stages, remove_stage_record, staging_directory
@@ -172,7 +173,8 @@ def check_prepared_data(data: schema.Data, features: Collection[str], *, progres
     total = sum(Path(path).stat().st_size for path in doubtful.values())
     with progress_bar("checking the texts", total, unit="B", shown=progress) as advance:
         for role, path in doubtful.items():
-            if role not in recorded or survey_text(path, advance).sha256 != recorded[role]["sha256"]:
+            found = survey_text(path, advance, longest=longest_line(role))
+            if role not in recorded or found.sha256 != recorded[role]["sha256"]:
                 raise UserError(f"{path} is not the text that was prepared", where=str(directory), hint=again)
     return str(manifest["fingerprint"])
 
@@ -273,7 +275,7 @@ class _Preparation:
         """Train a tokenizer on the texts of one or several sides of the corpora."""
         options = tokenizer_settings(self._data)
         total = sum(self._inputs.lines[:-1])
-        lines = chain.from_iterable(read_lines(path) for side in sides for path in side)
+        lines = chain.from_iterable(read_line_parts(path) for side in sides for path in side)
         sampled = sample_lines(lines, total=total * len(sides), wanted=options.max_training_lines)
         return train_tokenizer(options, progress_over(sampled, "learning the vocabulary", shown=self._progress))
 
@@ -287,12 +289,14 @@ class _TextPreparation(_Preparation):
 
     def _write(self, number: int, tokenizers: Tokenizers, pool: EncoderPool) -> dict[str, Any]:
         corpus, name, directory = self._corpora[number], self._names[number], self._directories[number]
-        lines = progress_over(
-            read_lines(corpus.text), f"encoding {name}", total=self._inputs.lines[number], shown=self._progress
-        )
-        with TextWriter(directory, name=name, tokenizer=tokenizers.target) as writer:
-            for batch in bounded_batches(lines, len):
+        total, lines = self._inputs.characters[number], read_line_parts(corpus.text)
+        with (
+            TextWriter(directory, name=name, tokenizer=tokenizers.target) as writer,
+            progress_bar(f"encoding {name}", total, unit="character", shown=self._progress) as advance,
+        ):
+            for batch in bounded_batches(lines, lambda line: line.characters):
                 writer.append(batch)
+                advance(sum(line.characters for line in batch))
         ids = TextDataset(directory).ids
         report = TextReport(
             name=name,
@@ -492,16 +496,26 @@ class _PairPreparation(_Preparation):
         return (block.texts[0] for block in ours), tags if given is not None else None
 
 
-def sample_lines(lines: Iterable[str], *, total: int, wanted: int) -> Iterator[str]:
-    """A uniform random sample, always the same, of at most ``wanted`` of ``total`` lines, in order.
+def sample_lines(lines: Iterable[LinePart], *, total: int, wanted: int) -> Iterator[str]:
+    """A uniform random sample, always the same, of at most ``wanted`` of ``total`` lines, in order, with all parts.
 
     Selection sampling: Knuth, The Art of Computer Programming, volume 2, algorithm 3.4.2 S.
     """
-    generator = random.Random(_SAMPLE_SEED)
-    for number, line in enumerate(lines):
-        if (total - number) * generator.random() < wanted:
-            wanted -= 1
-            yield line
+    generator, rest = random.Random(_SAMPLE_SEED), iter(lines)
+    for number, first in enumerate(rest):
+        chosen = (total - number) * generator.random() < wanted
+        wanted -= chosen
+        for part in _line_of(first, rest):
+            if chosen:
+                yield part.text
+
+
+def _line_of(first: LinePart, rest: Iterator[LinePart]) -> Iterator[LinePart]:
+    """The part of a line and those that follow, up to its end."""
+    yield first
+    while not first.ends:
+        first = next(rest)
+        yield first
 
 
 def _kept(items: Iterable[T], dataset: Dataset) -> Iterator[T]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparsenmt.data.text import LONGEST_LINE, StrPath, open_text_bytes, read_lines
+from sparsenmt.data.text import LONGEST_LINE, StrPath, open_text_bytes, read_lines, text_chunks
 from sparsenmt.errors import UserError
 from sparsenmt.files import name_file_in_errors
 
@@ -26,6 +26,7 @@ class TextSurvey:
     sha256: str
     """Hash of the uncompressed text."""
     lines: int
+    characters: int
     returns: int
     r"""Lines that end in ``\r``, as in Windows; it is kept as text."""
     blank: bool
@@ -42,18 +43,21 @@ def check_no_pipe(path: StrPath) -> None:
         )
 
 
-def survey_text(path: StrPath, advance: Callable[[int], object] = lambda count: None) -> TextSurvey:
+def survey_text(
+    path: StrPath, advance: Callable[[int], object] = lambda count: None, *, longest: int | None = LONGEST_LINE
+) -> TextSurvey:
     """Read a text file to its end.
 
     Args:
         advance: called with the number of bytes of each read.
+        longest: most bytes of a line; None: any number, as in the text of a language model.
 
     Raises:
         UserError: as `read_lines`; or the file is a pipe or a device.
     """
     check_no_pipe(path)
     digest, decoder = hashlib.sha256(), codecs.getincrementaldecoder("utf-8")()
-    lines = returns = position = 0
+    lines = characters = returns = position = 0
     unended = 0  # bytes of the line at the end of what was read
     blank, last = True, b""
     try:
@@ -63,28 +67,29 @@ def survey_text(path: StrPath, advance: Callable[[int], object] = lambda count: 
                 digest.update(chunk)
                 text = decoder.decode(chunk)
                 lines += chunk.count(b"\n")
+                characters += len(text)
                 returns += chunk.count(b"\r\n") + (last == b"\r" and chunk[:1] == b"\n")
                 blank = blank and (not text or text.isspace())
                 last = chunk[-1:]
                 end = chunk.find(b"\n")
-                if unended + (len(chunk) if end < 0 else end) > LONGEST_LINE:
-                    raise _error_of_lines(path)
+                if longest is not None and unended + (len(chunk) if end < 0 else end) > longest:
+                    raise _error_of_lines(path, longest)
                 unended = unended + len(chunk) if end < 0 else len(chunk) - chunk.rfind(b"\n") - 1
                 advance(file.tell() - position)
                 position = file.tell()
             decoder.decode(b"", final=True)
             size = file.seek(0, 2)
     except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error):
-        raise _error_of_lines(path) from None
+        raise _error_of_lines(path, longest) from None
     lines += last not in (b"", b"\n")  # the last line may have no line end
     returns += last == b"\r"
-    return TextSurvey(size, digest.hexdigest(), lines, returns, blank)
+    return TextSurvey(size, digest.hexdigest(), lines, characters, returns, blank)
 
 
-def _error_of_lines(path: StrPath) -> UserError:
+def _error_of_lines(path: StrPath, longest: int | None) -> UserError:
     """Return the error of a text that is not valid: it is read line by line, to find the line number."""
     try:
-        for _ in read_lines(path):
+        for _ in text_chunks(path) if longest is None else read_lines(path, longest=longest):
             pass
     except UserError as error:
         return error
