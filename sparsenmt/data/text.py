@@ -1,6 +1,7 @@
 """Line-aligned text files, plain or gzipped.
 
-A line ends at ``\\n`` and nowhere else: ``\\r``, form feeds, NUL and U+2028 inside a line are data.
+A line ends at ``\\n`` and nowhere else: ``\\r``, form feeds, NUL and U+2028 inside a line are data. A byte order mark
+at the beginning of a file is not: see `files.without_mark`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import IO, TypeVar, cast
 
 from sparsenmt.errors import UserError
-from sparsenmt.files import atomic_writer, explain_write_errors
+from sparsenmt.files import atomic_writer, explain_write_errors, without_mark
 
 StrPath = str | os.PathLike[str]
 S = TypeVar("S")
@@ -53,7 +54,7 @@ def _line_lists(path: StrPath, longest: int) -> Iterator[list[str]]:
     try:
         with open_text_bytes(path) as stream:
             for part in _whole_lines(cast(BufferedIOBase, stream), name, longest):
-                for lines in _decoded(part, name, number):
+                for lines in _decoded(part if number else without_mark(part, name), name, number):
                     number += len(lines)
                     yield lines
     except EOFError:
@@ -108,7 +109,8 @@ def byte_lines(stream: IO[bytes], name: str, *, longest: int = LONGEST_LINE) -> 
         number += 1
         if len(line) > longest and not line.endswith(b"\n"):
             raise _too_long(name, number, longest)
-        yield line
+        if number > 1 or (line := without_mark(line, name)):
+            yield line
 
 
 def _too_long(name: str, number: int, longest: int) -> UserError:
