@@ -96,36 +96,33 @@ def is_out_of_memory(error: BaseException) -> bool:
     return named or (isinstance(error, RuntimeError) and any(text in str(error) for text in _NO_MEMORY))
 
 
-# The methods from outside the package: the file of each module that registered some, with the names of their code, and
-# their names in messages.
-_outside: dict[str, dict[str, str]] = {}
+_outside: dict[str, list[str]] = {}
+"""The files of modules that registered methods from outside the package, with the methods' names in messages."""
 
 
-def note_outside_method(file: str, code: str, name: str) -> None:
-    """Keep the file of a method from outside the package, the name of its class or function, and that in messages."""
-    _outside.setdefault(file, {})[code] = name
+def note_outside_method(file: str, name: str) -> None:
+    """Keep the file of a method from outside the package, and its name in messages."""
+    if name not in _outside.setdefault(file, []):
+        _outside[file].append(name)
 
 
 def outside_methods() -> list[str]:
     """The names of the methods from outside the package, with their files."""
-    return [f"{name} ({file})" for file, names in _outside.items() for name in names.values()]
+    return [f"{name} ({file})" for file, names in _outside.items() for name in names]
 
 
 def outside_error(error: BaseException) -> UserError | None:
     """The message for an error that the code of a method from outside the package raised; None: it was other code."""
-    place, own, cause = None, "", error
-    while place is None:
-        trace = cause.__traceback__
-        while trace is not None:
-            frame = trace.tb_frame
-            if frame.f_code.co_filename in _outside:  # the last one: where the method's own code was
-                place, own = (frame.f_code.co_filename, trace.tb_lineno), type(frame.f_locals.get("self")).__name__
-            trace = trace.tb_next
-        if place is None and (cause.__cause__ or cause.__context__) is None:
-            return None
-        cause = cause if place is not None else cause.__cause__ or cause.__context__ or cause
-    names = _outside[place[0]]
-    return method_error(names.get(own) or " or ".join(names.values()), cause, f"{place[0]}:{place[1]}")
+    found: UserError | None = None
+    trace = error.__traceback__
+    while trace is not None:
+        file, own = trace.tb_frame.f_code.co_filename, trace.tb_frame.f_locals.get("self")
+        if file in _outside:  # the last one: where the method's own code was
+            name, _ = getattr(own, "__dict__", {}).get("outside_method", (" or ".join(_outside[file]), file))
+            found = method_error(name, error, f"{file}:{trace.tb_lineno}")
+        trace = trace.tb_next
+    cause = error.__cause__ or error.__context__
+    return found or (None if cause is None else outside_error(cause))
 
 
 def method_error(name: str, error: BaseException, place: str, hint: str = "Correct the method.") -> UserError:

@@ -292,7 +292,7 @@ def check_results(module: nn.Module, name: str, place: str) -> None:
         name: of the method, in messages.
         place: the file of its code.
     """
-    vars(module)["outside"] = (name, place)
+    vars(module)["outside_method"] = (name, place)
     module.register_forward_hook(_check_result)
 
 
@@ -309,7 +309,7 @@ def nonfinite_method(modules: Iterable[nn.Module], run: Callable[[], object]) ->
         None: no such method is the first.
     """
     found: list[tuple[str, str]] = []
-    own = {module: vars(module)["outside"] for module in modules if "outside" in vars(module)}
+    own = {module: vars(module)["outside_method"] for module in modules if "outside_method" in vars(module)}
 
     def note(module: nn.Module, given: Any, made: Any) -> None:
         values, result = [each for each in given if isinstance(each, Tensor)], _tensor_of(made)
@@ -354,7 +354,7 @@ def _check_result(module: nn.Module, arguments: tuple[Any, ...], result: Any) ->
         wanted = (*heads, *first.shape)
     else:
         wanted = tuple((first[0] if isinstance(module, Recurrence) else first).shape)
-    name, place = vars(module)["outside"]
+    name, place = vars(module)["outside_method"]
     kind = f"{found.dtype} {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
     if not isinstance(found, Tensor) or tuple(found.shape) != wanted or not found.is_floating_point():
         raise UserError(

@@ -55,7 +55,7 @@ class Method:
     @property
     def outside(self) -> str | None:
         """The file of a method from outside the package; None: it is one of the package."""
-        module = self.build.__module__
+        module = getattr(self.build, "func", self.build).__module__  # of a partial function, too
         return None if module.startswith(f"{__package__}.") else getattr(sys.modules.get(module), "__file__", module)
 
     @property
@@ -140,7 +140,7 @@ def register(
         method = Method(socket, name, options, build, requires, tuple(examples), shares, per_step)
         _methods[socket, name] = method
         if method.outside is not None:
-            note_outside_method(method.outside, build.__name__, method.title)
+            note_outside_method(method.outside, method.title)
         return build
 
     return add

@@ -127,6 +127,14 @@ def test_it_is_told_in_decoding_and_reports_too(odd: Odd, command: Run, workspac
         )
 
 
+def test_one_of_several_in_a_module_is_named(odd: Odd, command: Run, workspace: Path) -> None:
+    more = "\n\nfrom functools import partial\nregister('transform', 'even')(partial(Odd))\n"
+    content = MODULE.format(**(RIGHT | {"result": "return weights[1000]"})) + more
+    arguments = [each.replace("name: odd", "name: even") for each in odd(content)]
+    shown = told(command, workspace, "train", *arguments)
+    assert "odd_method_0.py:15: the transform method 'even' failed: IndexError" in shown
+
+
 def test_a_pattern_is_named(odd: Odd, command: Run, workspace: Path) -> None:
     shown = told(command, workspace, "train", *odd(PATTERN.format(result="return queries.nothing"), "pattern"))
     assert re.search(r"odd_method_0\.py:10: the pattern method 'odd' failed: AttributeError", shown), shown
