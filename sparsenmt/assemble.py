@@ -14,14 +14,14 @@ from typing import Any
 import torch
 
 from sparsenmt.devices import device_memory
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, is_out_of_memory, method_error, outside_error
 from sparsenmt.model.adapters import add_adapters
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.freeze import freeze
 from sparsenmt.model.layers import BlockOptions, SiteHeads
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.sites import SITES, SiteName
-from sparsenmt.model.sockets import ContentPattern, MemoryFilter, Recurrence, ScoreTerm, Span, Transform
+from sparsenmt.model.sockets import ContentPattern, MemoryFilter, Recurrence, ScoreTerm, Span, Transform, check_results
 from sparsenmt.model.stacks import SiteModules
 from sparsenmt.model.transformer import EmbeddingOptions, PositionOptions, Transformer, Vocabulary
 from sparsenmt.progress import byte_text
@@ -30,7 +30,7 @@ from sparsenmt.recipe.load import load, load_resolved
 from sparsenmt.recipe.method_choice import MethodChoice, Site
 from sparsenmt.recipe.resolve import Setting
 from sparsenmt.sparsity import registry
-from sparsenmt.sparsity.registry import Method, MethodPlace, Socket
+from sparsenmt.sparsity.registry import BUILD_CONTEXT, Method, MethodPlace, Socket
 
 _CPU = torch.device("cpu")
 _WEIGHT_BYTES = 4
@@ -93,17 +93,28 @@ def methods_of_words(recipe: schema.Recipe) -> list[str]:
 
 
 def _build(socket: Socket, choice: MethodChoice, where: str, **context: Any) -> Any:
-    """Build a method with its options; its ValueError becomes a `UserError` at the method's key."""
+    """Build a method with its options; its ValueError becomes a `UserError` at the method's key.
+
+    So does every error of a method from outside the package, whose results are checked when the model runs.
+    """
     method = registry.get(socket, choice.name)
     options = method.options.model_validate(choice.options)
     try:
-        return method.build(options, **context)
+        built = method.build(options, **context)
     except ValueError as error:
         raise UserError(
             f"{choice.name}: {str(error).rstrip('.')}",
             where=where,
             hint="Change the method's options, or choose another method.",
         ) from None
+    except Exception as error:
+        if method.outside is None or isinstance(error, UserError) or is_out_of_memory(error):
+            raise
+        called = f"The method is built as {BUILD_CONTEXT[socket]}."
+        raise outside_error(error) or method_error(method.title, error, f"{method.outside}, {where}", called) from None
+    if method.outside is not None and isinstance(built, torch.nn.Module):
+        check_results(built, method.title, method.outside)
+    return built
 
 
 def depth_plan(model: schema.Model) -> DepthPlan:

@@ -27,7 +27,7 @@ import click
 
 from sparsenmt import __version__
 from sparsenmt.commands.lazy_group import CommandEntry, LazyGroup
-from sparsenmt.errors import UserError, is_out_of_memory, printable_lines
+from sparsenmt.errors import UserError, is_out_of_memory, outside_error, outside_methods, printable_lines
 from sparsenmt.interrupts import Interrupted, listening
 from sparsenmt.progress import duration, log, own_messages
 from sparsenmt.runtime import (
@@ -234,6 +234,10 @@ def _run(arguments: Sequence[str]) -> int:
                 "Lower training.batch_tokens, decoding.batch_tokens or the model's sizes, or use a larger machine."
             )
             return 2
+        if outside := outside_error(error):
+            _tell(f"error: {outside}")
+            log("".join(traceback.format_exception(error)))
+            return 2
         _tell(_report_bug(error, list(arguments)))
         return 1
     # Without standalone mode click returns the code of `ctx.exit(code)`, and what a command returns.
@@ -281,6 +285,8 @@ def _report_bug(error: Exception, arguments: list[str]) -> str:
     """Write the traceback to a file; returns the line that the user sees."""
     what = " ".join(str(error).split())[:200]
     summary = f"error: unexpected {type(error).__name__}{f': {what}' if what else ''}"
+    if others := outside_methods():
+        summary += f" (registered from outside: {', '.join(others)})"
     text = "\n".join(
         [
             f"sparsenmt {__version__}, Python {platform.python_version()}, {platform.platform()}",

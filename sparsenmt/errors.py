@@ -94,3 +94,38 @@ def is_out_of_memory(error: BaseException) -> bool:
     # By its name: this module does not import PyTorch. `torch.OutOfMemoryError` is a RuntimeError.
     named = any(each.__name__ == "OutOfMemoryError" for each in type(error).__mro__)
     return named or (isinstance(error, RuntimeError) and any(text in str(error) for text in _NO_MEMORY))
+
+
+_outside: dict[str, list[str]] = {}
+"""The files of modules that registered methods from outside the package, with the methods' names in messages."""
+
+
+def note_outside_method(file: str, name: str) -> None:
+    """Keep the file of a method from outside the package, and its name in messages."""
+    if name not in _outside.setdefault(file, []):
+        _outside[file].append(name)
+
+
+def outside_methods() -> list[str]:
+    """The names of the methods from outside the package, with their files."""
+    return [f"{name} ({file})" for file, names in _outside.items() for name in names]
+
+
+def outside_error(error: BaseException) -> UserError | None:
+    """The message for an error that the code of a method from outside the package raised; None: it was other code."""
+    found: UserError | None = None
+    trace = error.__traceback__
+    while trace is not None:
+        file, own = trace.tb_frame.f_code.co_filename, trace.tb_frame.f_locals.get("self")
+        if file in _outside:  # the last one: where the method's own code was
+            name, _ = getattr(own, "__dict__", {}).get("outside_method", (" or ".join(_outside[file]), file))
+            found = method_error(name, error, f"{file}:{trace.tb_lineno}")
+        trace = trace.tb_next
+    cause = error.__cause__ or error.__context__
+    return found or (None if cause is None else outside_error(cause))
+
+
+def method_error(name: str, error: BaseException, place: str, hint: str = "Correct the method.") -> UserError:
+    """The message for an error of a method from outside the package."""
+    what = " ".join(str(error).split())[:300]
+    return UserError(f"{name} failed: {type(error).__name__}{f': {what}' if what else ''}", where=place, hint=hint)

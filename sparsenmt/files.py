@@ -8,6 +8,7 @@ Temporary names can be guessed: a link that has one is never followed, and a fil
 
 from __future__ import annotations
 
+import codecs
 import errno
 import hashlib
 import json
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sparsenmt.errors import UserError
+from sparsenmt.progress import notify
 
 _BLOCK = 1 << 20
 _SEAL = "seal"  # key of the hash of all other keys in a sealed JSON object
@@ -510,6 +512,24 @@ def describe_changes(old: Any, new: Any, key: str = "") -> list[str]:
 def describe_change(key: str, old: Any, new: Any) -> str:
     """One of `changed_values` as text."""
     return f"{key} is {json.dumps(new)} instead of {json.dumps(old)}"
+
+
+_OTHER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)  # UTF-32-LE begins as UTF-16-LE
+
+
+def without_mark(beginning: bytes, name: str) -> bytes:
+    """The beginning of a UTF-8 text without its byte order mark, which is no part of the text; a note tells of it.
+
+    Raises:
+        UserError: the mark is that of UTF-16 or UTF-32.
+    """
+    if beginning.startswith(_OTHER_MARKS):
+        hint = "Recode it, for instance with `iconv -f UTF-16 -t UTF-8`."
+        raise UserError("the text is UTF-16 or UTF-32 by its byte order mark, not UTF-8", where=name, hint=hint)
+    if not beginning.startswith(codecs.BOM_UTF8):
+        return beginning
+    notify(f"{name}: begins with a byte order mark, which is not read as text", once=True)
+    return beginning.removeprefix(codecs.BOM_UTF8)
 
 
 # --- hashes and seals --------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TextIO, TypeVar
 
 from tqdm import tqdm
@@ -36,6 +36,7 @@ class _Settings:
     quiet: bool = False
     log: LogFile | None = None
     muted: bool = False
+    told: set[str] = field(default_factory=set)
 
 
 _settings = _Settings()
@@ -74,14 +75,16 @@ def is_terminal(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def notify(message: str, *, needed: bool = False) -> None:
+def notify(message: str, *, needed: bool = False, once: bool = False) -> None:
     """Print a note or a warning on stderr, with `printable` lines, above any progress bar that is shown.
 
     Args:
         needed: False: a quiet command leaves it out, unless it begins with ``warning:``.
+        once: True: nothing, if the command has printed it before.
     """
-    if _settings.muted:
+    if _settings.muted or (once and message in _settings.told):
         return
+    _settings.told.update([message] if once else ())
     if needed or not _settings.quiet or message.startswith("warning:"):
         with tqdm.external_write_mode(file=sys.stderr):
             print(printable_lines(message), file=sys.stderr, flush=True)

@@ -35,8 +35,8 @@ from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.analysis.text_words import TextWords
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
-from sparsenmt.data.word_spaces import base_language
 from sparsenmt.decoding.inputs import SourceLine
+from sparsenmt.languages import base_language
 from sparsenmt.report.plots import Heatmap, heatmaps
 from sparsenmt.report.tables import Column, Report, Table, columns
 

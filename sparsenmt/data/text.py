@@ -1,6 +1,7 @@
 """Line-aligned text files, plain or gzipped.
 
-A line ends at ``\\n`` and nowhere else: ``\\r``, form feeds, NUL and U+2028 inside a line are data.
+A line ends at ``\\n`` and nowhere else: ``\\r``, form feeds, NUL and U+2028 inside a line are data. A byte order mark
+at the beginning of a file is not: see `files.without_mark`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import IO, TypeVar, cast
 
 from sparsenmt.errors import UserError
-from sparsenmt.files import atomic_writer, explain_write_errors
+from sparsenmt.files import atomic_writer, explain_write_errors, without_mark
 
 StrPath = str | os.PathLike[str]
 S = TypeVar("S")
@@ -30,6 +31,7 @@ few kilobytes can hold it."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _BATCH_LINES, _BATCH_CHARACTERS = 10_000, 1_000_000
 _AT_ONCE = 1 << 18  # bytes that are read at once
+_LONGEST_MARK = 4  # bytes of a byte order mark
 
 
 def read_lines(path: StrPath, *, longest: int = LONGEST_LINE) -> Iterator[str]:
@@ -53,7 +55,7 @@ def _line_lists(path: StrPath, longest: int) -> Iterator[list[str]]:
     name, number = os.fspath(path), 0
     with _damage_explained(name, lambda: number), open_text_bytes(path) as stream:
         for part in _whole_lines(cast(BufferedIOBase, stream), name, longest):
-            for lines in _decoded(part, name, number):
+            for lines in _decoded(part if number else without_mark(part, name), name, number):
                 number += len(lines)
                 yield lines
 
@@ -66,10 +68,14 @@ def text_chunks(path: StrPath) -> Iterator[str]:
     """
     name, number = os.fspath(path), 0
     decoder = codecs.getincrementaldecoder("utf-8")()
-    before = 0  # bytes of the line before the chunk
+    before, begun = 0, False  # bytes of the line before the chunk
     with _damage_explained(name, lambda: number), open_text_bytes(path) as stream:
         while True:
             chunk = cast(BufferedIOBase, stream).read1(_AT_ONCE)
+            if not begun:
+                while 0 < len(chunk) < _LONGEST_MARK and (more := cast(BufferedIOBase, stream).read1(_AT_ONCE)):
+                    chunk += more  # as a pipe gives it
+                chunk, begun = without_mark(chunk, name), True
             waiting = len(decoder.getstate()[0])
             try:
                 text = decoder.decode(chunk, final=not chunk)
@@ -142,7 +148,8 @@ def byte_lines(stream: IO[bytes], name: str, *, longest: int = LONGEST_LINE) -> 
         number += 1
         if len(line) > longest and not line.endswith(b"\n"):
             raise _too_long(name, number, longest)
-        yield line
+        if number > 1 or (line := without_mark(line, name)):
+            yield line
 
 
 def _too_long(name: str, number: int, longest: int) -> UserError:

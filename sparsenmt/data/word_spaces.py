@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
+from sparsenmt.languages import base_language
+
 UNSPACED_LANGUAGES: Final[frozenset[str]] = frozenset(
     {
         *("ja", "jpn", "zh", "zho", "chi", "cmn", "yue", "wuu", "nan", "lzh"),
@@ -36,11 +38,6 @@ _LINES = 2000
 def character_count(text: str) -> int:
     """Count the characters but white space."""
     return len("".join(text.split()))
-
-
-def base_language(code: str) -> str:
-    """Return the language of a code with a country or a script: "ja" of "ja-JP", "zho" of "zho_Hans"."""
-    return re.split("[-_]", code.strip().lower(), maxsplit=1)[0]
 
 
 def written_without_spaces(language: str) -> bool:

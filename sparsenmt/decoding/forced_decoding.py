@@ -204,7 +204,7 @@ def score_batches(
                 found = _score_batch(bundle, memory, [rows[i] for i in chosen], decoder_exits)
             for i, values in zip(chosen, found, strict=True):
                 if not all(bool(each.isfinite().all()) for each in values):
-                    raise not_finite(lines[i])
+                    raise not_finite(lines[i], bundle)
             yield dict(zip(chosen, found, strict=True))
 
 

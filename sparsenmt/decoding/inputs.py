@@ -11,16 +11,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
+import torch
+
 from sparsenmt.data.batching import framed_feature, pad
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import bounded_batches
 from sparsenmt.data.tokenizers.frame import Frame
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
-from sparsenmt.data.vocabulary import EOS, UNK
+from sparsenmt.data.vocabulary import BOS, EOS, UNK
 from sparsenmt.data.word_spaces import character_count
 from sparsenmt.errors import UserError, is_out_of_memory, printable
 from sparsenmt.model.protocol import Source
+from sparsenmt.model.sockets import nonfinite_method
 from sparsenmt.progress import notify
 from sparsenmt.store import Bundle
 
@@ -255,10 +258,25 @@ def describe_out_of_memory(
         ) from None
 
 
-def not_finite(line: SourceLine) -> UserError:
-    """Return the error about a model whose scores of a line are NaN or infinite."""
+def not_finite(line: SourceLine, bundle: Bundle | None = None) -> UserError:
+    """Return the error about a model whose scores of a line are NaN or infinite.
+
+    Args:
+        bundle: reads the line once more, to find out if a method from outside the package is the reason.
+    """
+    if bundle is not None and bundle.model.plan.encoder:
+        error = nonfinite_method(bundle.model.modules(), lambda: _read_again(bundle, line))
+        if error is not None:
+            return error
     return UserError(
         "the model's scores are not finite numbers",
         where=f"line {line.number + 1:,}",
         hint="Its training has diverged: average earlier checkpoints, or train it again with a lower learning rate.",
     )
+
+
+@torch.no_grad()
+def _read_again(bundle: Bundle, line: SourceLine) -> None:
+    """Run the encoder on a line, and the decoder on its first token."""
+    for memory in bundle.model.encode(make_source(bundle, [line])).memories.values():
+        bundle.model.decode(torch.full((1, 1), BOS, device=bundle.device), memory)

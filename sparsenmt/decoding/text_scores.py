@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from sparsenmt.decoding.forced_decoding import token_log_probabilities
 from sparsenmt.errors import UserError
 from sparsenmt.metric import TextCounts
 from sparsenmt.model.protocol import TranslationModel
+from sparsenmt.model.sockets import nonfinite_method
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe.schema import Recipe
 
@@ -140,7 +142,8 @@ def score_text(
         wanted = torch.from_numpy(tokens[first : first + count].astype(np.int64)).to(device)
         values = reader.read(wanted)
         if not bool(values.isfinite().all()):
-            raise UserError(
+            again = nonfinite_method(model.modules(), partial(TextReader(model, reading).read, wanted))
+            raise again or UserError(
                 f"the model's probabilities of tokens {first + 1:,} to {first + len(wanted):,} are not finite",
                 where="the text",
                 hint="The model is damaged, or its training diverged: take an earlier checkpoint.",

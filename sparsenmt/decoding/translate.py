@@ -134,7 +134,7 @@ def _translate_window(
     def record(found: Results) -> None:
         for i, hypotheses in found.items():
             if not hypotheses:
-                raise not_finite(real[i])
+                raise not_finite(real[i], bundle)
             results[real[i].number] = Translation(real[i], hypotheses, target, closed.pop(i))
         if advance and found:
             advance(len(found))

@@ -22,9 +22,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsenmt.data.word_spaces import base_language, is_unspaced
+from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.evaluation.scorer import ScoringSettings
+from sparsenmt.languages import base_language
 
+_JOINERS = "\u200c\u200d"
 _MARKER = re.compile(r"(?<!\S)<n>(?!\S)")
 # A full stop, question mark, exclamation mark or ellipsis, closing quotes or brackets, then white space; or one of the
 # full-width marks of Chinese and Japanese, which no space follows.
@@ -41,24 +43,25 @@ def words(text: str, *, unspaced: bool = False) -> list[str]:
 
     A Chinese or Japanese character is a word of its own, since these scripts put no spaces between words.
 
+    A zero-width joiner or non-joiner belongs to the word around it.
+
     Args:
         unspaced: True if the text has no spaces between words: a character of Thai and its kin is a word, too.
     """
     composed = unicodedata.normalize("NFC", text.lower())
     found: list[str] = []
     for kind, run in itertools.groupby(composed, _unspaced_kind if unspaced else _character_kind):
-        if kind == "word":
-            found.append("".join(run))
-        elif kind == "ideograph":
-            found.extend(run)
-    return found
+        if kind != "other":
+            text = "".join(run).strip(_JOINERS)
+            found += text if kind == "ideograph" else [text]
+    return list(filter(None, found))
 
 
 @functools.lru_cache(maxsize=4096)
 def _character_kind(character: str) -> str:
     if re.match(r"[\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]", character):
         return "ideograph"
-    return "word" if unicodedata.category(character)[0] in "LMN" else "other"
+    return "word" if unicodedata.category(character)[0] in "LMN" or character in _JOINERS else "other"
 
 
 @functools.lru_cache(maxsize=4096)

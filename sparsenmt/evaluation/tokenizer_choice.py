@@ -14,10 +14,11 @@ from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
-from sparsenmt.data.word_spaces import base_language, has_segmented_words, is_unspaced, written_without_spaces
+from sparsenmt.data.word_spaces import has_segmented_words, is_unspaced, written_without_spaces
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_tokenizer, check_use_of_tokenizer
 from sparsenmt.evaluation.scorer import DEFAULT_TOKENIZER, WORD_TOKENIZERS, ScoringOptions
+from sparsenmt.languages import base_language
 from sparsenmt.metric import METRICS
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Recipe

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from sparsenmt.errors import UserError
-from sparsenmt.files import read_json, regular_file
+from sparsenmt.files import read_json, regular_file, without_mark
 from sparsenmt.recipe.errors import show
 from sparsenmt.recipe.yaml_tree import parse_plain
 
@@ -68,7 +68,7 @@ def read_settings(text: bytes, path: Path) -> dict[str, Any]:
     try:
         if len(text) > _MOST_TEXT:
             raise ValueError(f"more than {_MOST_TEXT:,} bytes")
-        values = parse_plain(text.decode(), name=str(path))
+        values = parse_plain(without_mark(text, str(path)).decode(), name=str(path))
         if not isinstance(values, dict):
             raise ValueError("no keys with values")
     except (UserError, ValueError) as error:

@@ -22,6 +22,7 @@ from sparsenmt.data.tokenizers.pipeline_tokenizer import PipelineTokenizer, byte
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.data.vocabulary import BOS, SPECIAL_TOKENS, UNK
 from sparsenmt.errors import UserError
+from sparsenmt.files import without_mark
 from sparsenmt.importers.foreign_files import check_tokens, read_content, read_object
 
 SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model")
@@ -328,7 +329,8 @@ _SENTENCEPIECE: dict[str, Callable[[_Files], _Tokens]] = {
 def _read_byte_pairs(files: _Files) -> _Tokens:
     """The tokens of byte-level BPE: ``vocab.json`` and ``merges.txt``."""
     names = files.vocabulary(files.required("vocab.json"))
-    lines = files.required("merges.txt").read_bytes().decode("utf-8", errors="replace").split("\n")
+    merges = files.required("merges.txt")
+    lines = without_mark(merges.read_bytes(), str(merges)).decode("utf-8", errors="replace").split("\n")
     rows = [line.split(" ") for line in lines if line and not line.startswith("#version")]
     pairs = [(row[0], row[-1]) for row in rows]
     settings = files.object(_SETTINGS)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sparsenmt.data.shortlist import Shortlist
 from sparsenmt.data.vocabulary import UNK
 from sparsenmt.errors import UserError
+from sparsenmt.files import without_mark
 from sparsenmt.importers.foreign_files import read_content
 from sparsenmt.importers.marian_vocabularies import MarianVocabulary
 
@@ -52,7 +53,7 @@ def read_marian_shortlist(path: Path, settings: Sequence[Any], vocabularies: Voc
         if len(data) >= 8 and int.from_bytes(data[:8], "little") == _MAGIC:
             first, translations = _binary(data, vocabularies)
         else:
-            first, translations = _text(data, settings, vocabularies)
+            first, translations = _text(without_mark(data, str(path)), settings, vocabularies)
     except (ValueError, struct.error) as error:
         raise UserError(
             f"not a shortlist of Marian for this model, or a damaged one: {error}",

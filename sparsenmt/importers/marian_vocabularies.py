@@ -22,6 +22,7 @@ from sparsenmt.data.tokenizers.symbol_tokenizers import WordTokenizer
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE, SPECIAL_TOKENS, UNK
 from sparsenmt.errors import UserError
+from sparsenmt.files import without_mark
 from sparsenmt.importers.foreign_files import check_tokens, read_content
 
 _MOST_BYTES = 1 << 28
@@ -70,7 +71,7 @@ def read_vocabulary(path: Path, side: str) -> MarianVocabulary:
             where=str(path),
             hint="Vocabularies are SentencePiece models (.spm) or words with numbers (.yml); factors are not read.",
         )
-    data = read_content(path, _MOST_BYTES)
+    data = without_mark(read_content(path, _MOST_BYTES), str(path))
     try:
         if path.suffix in (".spm", ".model"):
             return _pieces(path, data)

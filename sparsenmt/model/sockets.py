@@ -8,12 +8,15 @@ Shapes: B sentences, H heads, G fixed heads, Q queries, K keys, S source positio
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from torch import Tensor, nn
 
+from sparsenmt.errors import UserError
 from sparsenmt.model.memory import Memory
 
 
@@ -277,3 +280,85 @@ def method_weights(model: nn.Module) -> set[str]:
     """The names of the weights of a model that belong to methods."""
     modules = [(prefix, module) for prefix, module in model.named_modules() if isinstance(module, _METHODS)]
     return {f"{prefix}.{name}" for prefix, module in modules for name in module.state_dict()}
+
+
+# Methods from outside the package
+
+
+def check_results(module: nn.Module, name: str, place: str) -> None:
+    """Check the shape of what a method from outside the package returns, whenever it is called.
+
+    Args:
+        name: of the method, in messages.
+        place: the file of its code.
+    """
+    vars(module)["outside_method"] = (name, place)
+    module.register_forward_hook(_check_result)
+
+
+def nonfinite_method(modules: Iterable[nn.Module], run: Callable[[], object]) -> UserError | None:
+    """The error of the method from outside the package that makes the first number that is not finite, of finite ones.
+
+    Minus infinity among what it is given hides a key.
+
+    Args:
+        modules: of the model.
+        run: repeats what gave such numbers.
+
+    Returns:
+        None: no such method is the first.
+    """
+    found: list[tuple[str, str]] = []
+    own = {module: vars(module)["outside_method"] for module in modules if "outside_method" in vars(module)}
+
+    def note(module: nn.Module, given: Any, made: Any) -> None:
+        values, result = [each for each in given if isinstance(each, Tensor)], _tensor_of(made)
+        if isinstance(result, Tensor) and all(bool((each < math.inf).all()) for each in values):
+            found.extend([] if bool(result.isfinite().all()) else [own[module]])
+
+    def note_gradients(module: nn.Module, made: Any, given: Any) -> None:
+        note(module, given, made)
+
+    with ExitStack() as hooks:
+        for module in own:
+            hooks.callback(module.register_forward_hook(note).remove)
+            hooks.callback(module.register_full_backward_hook(note_gradients).remove)
+        if own:
+            with suppress(RuntimeError):  # a hook may not suit what changes in place: then nothing is found
+                run()
+    if not found:
+        return None
+    return UserError(
+        f"{found[0][0]} returns numbers or gradients that are not finite, of finite ones",
+        where=found[0][1],
+        hint="Correct the method; of a row that sees no key, its weights are zero.",
+    )
+
+
+def _tensor_of(result: Any) -> Any:
+    """The tensor that a method returns, alone or among others."""
+    return result.values if isinstance(result, Gates) else result[0] if isinstance(result, tuple) else result
+
+
+def _check_result(module: nn.Module, arguments: tuple[Any, ...], result: Any) -> None:
+    """Raise UserError unless a result has the shape that its socket asks for."""
+    if isinstance(module, ContentPattern):
+        return  # a mask may be broadcast
+    found, first = _tensor_of(result), arguments[0]
+    if isinstance(module, MemoryFilter):
+        wanted = tuple(first.valid.shape)
+    elif isinstance(module, ScoreTerm):
+        wanted = (*first.shape[:3], len(arguments[1]))
+    elif isinstance(module, Span):
+        heads = found.shape[:1] if isinstance(found, Tensor) else ()
+        wanted = (*heads, *first.shape)
+    else:
+        wanted = tuple((first[0] if isinstance(module, Recurrence) else first).shape)
+    name, place = vars(module)["outside_method"]
+    kind = f"{found.dtype} {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+    if not isinstance(found, Tensor) or tuple(found.shape) != wanted or not found.is_floating_point():
+        raise UserError(
+            f"{name} returns {kind} in place of a floating-point tensor {wanted}",
+            where=place,
+            hint="Correct the method; `sparsenmt.model.sockets` says what a method of each socket takes and returns.",
+        )

@@ -38,7 +38,7 @@ from sparsenmt.recipe.choices import (
 )
 from sparsenmt.recipe.method_choice import Attention, MemoryChoice, MethodChoice
 from sparsenmt.recipe.section import Section
-from sparsenmt.recipe.task_keys import with_task_defaults, without_foreign_keys
+from sparsenmt.recipe.task_keys import with_language_defaults, with_task_defaults, without_foreign_keys
 
 
 class Dropout(Section):
@@ -186,7 +186,8 @@ class TokenizerSection(Section):
     character_coverage: float = Field(1.0, gt=0, le=1, description="Share of characters that the vocabulary covers.")
     lowercase: bool = Field(False, description="Lowercase all text.")
     normalization: Literal["identity", "nfkc", "nmt_nfkc"] = Field(
-        "nmt_nfkc", description="SentencePiece's normalisation rule."
+        "nmt_nfkc",
+        description="SentencePiece's rule. Default of languages with zero-width joiners, as Persian: `nfkc`.",
     )
     max_training_lines: PositiveInt = Field(
         2_000_000, description="Largest number of lines that the vocabulary is trained on."
@@ -590,8 +591,8 @@ class Recipe(Section):
     @model_validator(mode="before")
     @classmethod
     def _task_defaults(cls, values: Any) -> Any:
-        """Fill in what is different by default in a language model, which has no encoder."""
-        return with_task_defaults(values)
+        """Fill in what is different by default in a language model, which has no encoder, and in some languages."""
+        return with_language_defaults(with_task_defaults(values))
 
     @model_serializer(mode="wrap")
     def serialized(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -1,8 +1,10 @@
-"""The keys and defaults of a recipe that depend on its task: translation, or a language model."""
+"""The keys and defaults of a recipe that depend on its task, translation or a language model, or on its languages."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from sparsenmt.languages import JOINER_LANGUAGES, base_language
 
 TASK_KEYS: dict[str, tuple[str, ...]] = {
     "translation": (
@@ -36,6 +38,23 @@ def with_task_defaults(recipe: Any) -> Any:
     for key, value in _LANGUAGE_MODEL_DEFAULTS.items():
         recipe = _with_default(recipe, key.split("."), value)
     return recipe
+
+
+def with_language_defaults(recipe: Any) -> Any:
+    """Plain values of a recipe, with the normalisation that keeps joiners where a language needs them: `nfkc`.
+
+    Of tokenizers that normalise, unless the recipe names the rule, or a model whose tokenizers are used.
+    """
+    data = recipe.get("data") if isinstance(recipe, dict) else None
+    tokenizer = data.get("tokenizer", {}) if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(tokenizer, dict):
+        return recipe
+    codes = [data.get(f"{side}_language") for side in ("source", "target")]
+    joined = any(isinstance(code, str) and base_language(code) in JOINER_LANGUAGES for code in codes)
+    normalizes = tokenizer.get("kind", "bpe") in ("bpe", "unigram") and tokenizer.get("from_model") is None
+    if not joined or not normalizes or "normalization" in tokenizer:
+        return recipe
+    return {**recipe, "data": {**data, "tokenizer": {**tokenizer, "normalization": "nfkc"}}}
 
 
 def without_foreign_keys(values: dict[str, Any], task: str) -> dict[str, Any]:

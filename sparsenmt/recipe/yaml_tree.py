@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from sparsenmt.errors import UNSAFE, UserError
+from sparsenmt.files import without_mark
 from sparsenmt.recipe.errors import Complaint, Problem, YamlOrigin, raise_together, shortened
 from sparsenmt.recipe.key_paths import KeyPath
 
@@ -146,9 +147,9 @@ def read(path: Path) -> tuple[YamlNode, list[Problem]]:
         UserError: the file is missing, not UTF-8, empty, not YAML, or not a mapping.
     """
     where = str(path)
-    raw = _read_bytes(path)
+    raw = without_mark(_read_bytes(path), where)
     try:
-        text = raw.decode("utf-8-sig")
+        text = raw.decode()
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise UserError(

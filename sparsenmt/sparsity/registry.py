@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import os
+import sys
+import traceback
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, method_error, note_outside_method
 
 Socket = Literal["pattern", "transform", "position", "span", "heads", "recurrence", "memory", "depth"]
 SOCKETS: tuple[Socket, ...] = get_args(Socket)
@@ -52,6 +54,17 @@ class Method:
     examples: tuple[Mapping[str, Any], ...] = ({},)  # options that the conformance kit tries, as in a recipe
     shares: bool = False  # `build` also takes `place`, to share parameters between execution steps
     per_step: bool = False  # a pattern that is built for each execution step, as a `ContentPattern`
+
+    @property
+    def outside(self) -> str | None:
+        """The file of a method from outside the package; None: it is one of the package."""
+        module = getattr(self.build, "func", self.build).__module__  # of a partial function, too
+        return None if module.startswith(f"{__package__}.") else getattr(sys.modules.get(module), "__file__", module)
+
+    @property
+    def title(self) -> str:
+        """The name in messages, with the socket."""
+        return f"the {self.socket} method '{self.name}'"
 
 
 @dataclass(frozen=True)
@@ -127,7 +140,10 @@ def register(
         known = _methods.get((socket, name))
         if known is not None and known.build is not build:
             raise ValueError(f"{socket} method {name!r} is registered already, by {known.build!r}")
-        _methods[socket, name] = Method(socket, name, options, build, requires, tuple(examples), shares, per_step)
+        method = Method(socket, name, options, build, requires, tuple(examples), shares, per_step)
+        _methods[socket, name] = method
+        if method.outside is not None:
+            note_outside_method(method.outside, method.title)
         return build
 
     return add
@@ -178,6 +194,10 @@ def _load() -> None:
                 where=f"entry point {entry.name} = {entry.value}",
                 hint="Install its package again, or uninstall it.",
             ) from None
+        except UserError:
+            raise
+        except Exception as error:
+            raise _not_loaded(error, f"entry point {entry.name} = {entry.value}") from None
     for module in filter(None, map(str.strip, os.environ.get("SPARSENMT_PLUGINS", "").split(","))):
         try:
             importlib.import_module(module)
@@ -187,3 +207,15 @@ def _load() -> None:
                 where=f"SPARSENMT_PLUGINS={module}",
                 hint="Put its folder on PYTHONPATH, install what it imports, or unset the variable.",
             ) from None
+        except UserError:
+            raise
+        except Exception as error:
+            raise _not_loaded(error, f"SPARSENMT_PLUGINS={module}") from None
+
+
+def _not_loaded(error: Exception, where: str) -> UserError:
+    """The message for a module of methods that fails when it is imported, with the line of it that did."""
+    inner = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith("<frozen")]
+    own = [each for each in inner if not each.filename.startswith(os.path.dirname(os.path.dirname(__file__)))]
+    place = f"{own[-1].filename}:{own[-1].lineno}" if own else where
+    return method_error(f"the plugin {where}", error, place, "Correct the module, or unset the variable.")

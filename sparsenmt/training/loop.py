@@ -14,6 +14,7 @@ import torch
 from sparsenmt.errors import UserError
 from sparsenmt.interrupts import Interrupted, Signals, listening
 from sparsenmt.model.protocol import TranslationModel
+from sparsenmt.model.sockets import nonfinite_method
 from sparsenmt.recipe.auxiliary_loss import AuxiliaryLoss
 from sparsenmt.recipe.schema import Training
 from sparsenmt.training.allocator import HeapTrimmer
@@ -222,7 +223,9 @@ class Trainer:
         fill_missing_gradients(self.model.plan, parameters)
         norm, factors = clip_gradients(parameters, self.options.clip_norm, self.options.clip)
         if not (math.isfinite(result.loss) and math.isfinite(norm)):
-            self._skip(batches.describe(results), result.loss, norm)
+            lines = batches.describe(results)
+            self._check_methods(batches, totals)
+            self._skip(lines, result.loss, norm)
             batches.complete(skipped=True)
             return False
         rate = learning_rate(progress.update + 1, self.options)
@@ -291,6 +294,13 @@ class Trainer:
             self._log.record("train", progress.update, epoch=progress.epoch, rate=rate, **recent.values(), **extra)
             progress.recent = RunningSums()
         self._heap.after_update()
+
+    def _check_methods(self, batches: UpdateBatches, totals: UpdateTotals) -> None:
+        """Raise UserError if a method from outside the package is why an update that ends the run is not finite."""
+        if self.progress.skipped < self.options.skip_nonfinite:
+            return
+        if error := nonfinite_method(self.model.modules(), lambda: self._accumulate(batches, totals)):
+            raise error
 
     def _skip(self, lines: str, loss: float, norm: float) -> None:
         """Skip an update whose loss or gradient is not finite; UserError if too many were skipped."""

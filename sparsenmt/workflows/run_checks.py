@@ -22,9 +22,10 @@ from sparsenmt.training.precision import pick_dtype
 from sparsenmt.training.state import Progress
 
 # Keys that may change without making another run: paths (the fingerprint identifies the data), what is logged and
-# kept, and the number of updates that may be skipped because they are not finite.
+# kept, and the number of updates that may be skipped because they are not finite. Also the rule that the fingerprint's
+# vocabularies were learned with: its default was another one in earlier versions, for some languages.
 _HARMLESS = re.compile(
-    r"name|directory|data\.(directory|test.*|source_language|(train\[\d+\]|dev)\.(source|target|documents))"
+    r"name|directory|data\.(directory|test.*|source_language|tokenizer\.normalization|(train\[\d+\]|dev)\.(source|target|documents))"
     r"|training\.(log_every|save_every|keep_last|keep_best|average_last|choose_average|skip_nonfinite)"
 )
 _TOKENIZER = "training.validation.tokenize"

@@ -80,10 +80,11 @@ def test_characters_inside_a_line_are_data(command: Run, workspace: Path) -> Non
     (workspace / "corpus/train.en").write_bytes(text.rstrip(b"\n"))  # a last line without a line end counts
     result = command("prepare", "small.yaml", NEW)
     assert result.code == 0 and "demo: 200 of 200 pairs kept" in result.lines[0]
-    (told,) = result.err.splitlines()
-    assert told.endswith(
-        "source tokens are unknown: characters that the tokenizer cannot keep, such as control characters"
-    )
+    told, changed, *examples = result.err.splitlines()
+    cause = "the character NUL (U+0000), which SentencePiece cannot keep: remove it; mostly '\\x00'"
+    assert told.endswith(f"source tokens are unknown: {cause}")
+    assert "source lines do not come back" in changed and len(examples) == 3
+    assert "\\u2028t\\rh\\x00e\\x0c" in examples[0]
 
 
 def test_windows_line_ends_are_told_of_once(command: Run, workspace: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, load_tokenizer, train_tokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, load_tokenizer, train_tokenizer, unknown_texts
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPACE, SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
@@ -105,6 +105,24 @@ def test_odd_characters_do_no_harm(kind: str, lines: Lines) -> None:
     # To SentencePiece a NUL is always unknown; to the others it is a character as any other.
     nul = "\x00" if kind in ("char", "word", "byte") else UNKNOWN_SURFACE
     assert tokenizer.decode(tokenizer.encode("a\x00b")) == f"a{nul}b"
+
+
+@pytest.mark.parametrize("normalization", ["identity", "nfkc", "nmt_nfkc"])
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "char"])
+def test_with_coverage_1_no_character_of_the_text_is_unknown(kind: str, normalization: str) -> None:
+    """Each stands in a word with a letter that is in no other word; NUL is the one that SentencePiece cannot keep."""
+    odd = [*range(0x20), *range(0x7F, 0x100), *range(0x2000, 0x2070), *range(0x2580, 0x25A0), *range(0xFFF0, 0x10000)]
+    odd += [0x200D, 0x2FFFF, 0xE0001, 0x1F600, 0xFEFF, 0xD55C, 0xFB01]
+    lines = [f"a{chr(each)}{chr(0x4E00 + place)}" for place, each in enumerate(odd) if each != 0x0A]
+    try:
+        tokenizer = trained(kind, lines, size=1000 if kind != "bpe" else 10, normalization=normalization)
+    except UserError as error:
+        smallest = int(str(error.hint).split(";")[0].split()[-1])
+        tokenizer = trained(kind, lines, size=smallest, normalization=normalization)
+    unknown = {each for line in lines for each in unknown_texts(tokenizer, line)}
+    assert unknown == ({"\0"} if kind != "char" else set())
+    for line in ("a\u2585b", "a \u2585", "\u2585\u2585"):
+        assert tokenizer.decode(tokenizer.encode(line)).replace(UNKNOWN_SURFACE, "b") == line
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])

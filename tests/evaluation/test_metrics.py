@@ -112,6 +112,10 @@ def test_umlauts_are_letters_however_they_are_encoded() -> None:
     ]
     assert rouge.words("scho\u0308n") == rouge.words("schön") == ["schön"]
     assert value("rouge1", ["grün"], [["grau"]], language="de") == 0, "not the shared letters gr"
+    joined = ["می\u200cروم", "क्\u200dष", "خانه"]
+    assert (
+        rouge.words("می\u200cروم क्\u200dष, خانه\u200c \u200d") == joined
+    )  # joiners are part of a word, and none alone
     assert rouge.words("Привет, мир! हिन्दी 東京は") == ["привет", "мир", "हिन्दी", "東", "京", "は"]
 
 

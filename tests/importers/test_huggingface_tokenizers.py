@@ -99,6 +99,21 @@ def test_languages_and_defaults(tmp_path: Path) -> None:
     assert sorted(several.tokenizers.frames.languages) == ["deu", "fra"]
 
 
+def test_a_byte_order_mark_is_no_merge(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    shutil.copytree(GOLDEN / "bart", tmp_path / "model")
+    merges = tmp_path / "model" / "merges.txt"
+    lines = merges.read_text(encoding="utf-8").split("\n")
+    lines = [line for line in lines if not line.startswith("#version")]
+    merges.write_text("\n".join(lines), encoding="utf-8-sig")
+    tokenizers = [
+        HuggingFaceTokenizers.read(path, FAMILIES["bart"]["config"]) for path in (GOLDEN / "bart", merges.parent)
+    ]
+    text = "".join(lines[0].split(" ")).replace("\u0120", " ")
+    first, second = (each.tokenizers.source.encode(text) for each in tokenizers)
+    assert first == second
+
+
 @pytest.mark.parametrize(
     ("name", "file", "content", "said"),
     [

@@ -106,7 +106,7 @@ def test_text(source: Path) -> None:
     tokens = pair[0].tokenizer.pieces(range(4, 9))
     lines = [f"{tokens[k]} {tokens[0]} {p}" for k, p in ((1, 0.2), (2, 0.5), (3, 0.3), (4, 0.01))]
     lines += [f"NULL {tokens[0]} 0.9", f"{tokens[4]} NULL 0.9", f"{tokens[1]} not-a-token 0.7", ""]
-    (source / "lex.txt").write_text("\n".join(lines), encoding="utf-8")
+    (source / "lex.txt").write_text("\n".join(lines), encoding="utf-8-sig")  # the mark is no text
     found = read_marian_shortlist(source / "lex.txt", [4, 2, 0.1], pair)
     allowed = found.allowed([[4], [1], [5]])
     always = set(range(4)) | set(found.always.tolist())

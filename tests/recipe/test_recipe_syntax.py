@@ -59,7 +59,7 @@ def read(folder: Path, content: bytes, *overrides: str) -> str:
         (b"name: !x!y z\n", "DIR/recipe.yaml:1:7: invalid YAML: found undefined tag handle '!x!'"),
         (b"name: a\x00b\n", "DIR/recipe.yaml:1:8: invalid YAML: the character U+0000 is not allowed here"),
         (b"\x7fELF\x02\x01", "DIR/recipe.yaml:1:1: invalid YAML: the character U+007F is not allowed here"),
-        (MINIMAL.encode("utf-16"), "DIR/recipe.yaml:1: the recipe is not UTF-8\n  Name a text file"),
+        (MINIMAL.encode("utf-16"), "DIR/recipe.yaml: the text is UTF-16 or UTF-32 by its byte order mark"),
         (BASIS + b"decoding: \xe4\n", "DIR/recipe.yaml:8: the recipe is not UTF-8"),
         (b"\xef\xbb\xbf", "DIR/recipe.yaml: the recipe is empty\n  Begin it with"),
         (b"---\n", "DIR/recipe.yaml: the recipe is empty"),

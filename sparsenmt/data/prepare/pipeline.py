@@ -165,7 +165,13 @@ def check_prepared_data(data: schema.Data, features: Collection[str], *, progres
     directory = Path(data.directory)
     manifest = read_manifest(directory)
     again = "Run `sparsenmt prepare` with this recipe and these overrides, or name another data.directory."
-    if changed := describe_changes(manifest["settings"], preparation_settings(data, features), "data"):
+    settings = preparation_settings(data, features)
+    rules = manifest["settings"]["tokenizer"]["normalization"], settings["tokenizer"]["normalization"]
+    if rules == ("nmt_nfkc", "nfkc"):  # earlier versions had one default for all languages
+        settings["tokenizer"]["normalization"] = rules[0]
+        text = "prepared with data.tokenizer.normalization nmt_nfkc, which turns zero-width non-joiners into spaces"
+        notify(f"{directory}: {text}; `sparsenmt prepare` keeps them, with nfkc", once=True)
+    if changed := describe_changes(manifest["settings"], settings, "data"):
         raise UserError(f"prepared with other settings: {'; '.join(changed)}", where=str(directory), hint=again)
     recorded = {entry["role"]: entry for entry in manifest["inputs"]}
     files = {role: path for role, path in input_files(data, tags=need_tags(features)) if Path(path).is_file()}

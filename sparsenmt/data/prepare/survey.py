@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sparsenmt.data.text import LONGEST_LINE, StrPath, open_text_bytes, read_lines, text_chunks
 from sparsenmt.errors import UserError
-from sparsenmt.files import name_file_in_errors
+from sparsenmt.files import name_file_in_errors, without_mark
 
 _CHUNK = 1 << 20
 
@@ -24,7 +24,7 @@ class TextSurvey:
     bytes: int
     """Size of the file on disk."""
     sha256: str
-    """Hash of the uncompressed text."""
+    """Hash of the uncompressed text, without a byte order mark."""
     lines: int
     characters: int
     returns: int
@@ -64,13 +64,14 @@ def survey_text(
         with name_file_in_errors(Path(path)), open_text_bytes(path) as stream:
             file = getattr(stream, "fileobj", stream)  # the file under gzip
             while chunk := stream.read(_CHUNK):
+                chunk = chunk if position else without_mark(chunk, str(path))
                 digest.update(chunk)
                 text = decoder.decode(chunk)
                 lines += chunk.count(b"\n")
                 characters += len(text)
                 returns += chunk.count(b"\r\n") + (last == b"\r" and chunk[:1] == b"\n")
                 blank = blank and (not text or text.isspace())
-                last = chunk[-1:]
+                last = chunk[-1:]  # empty, if there is nothing but a byte order mark
                 end = chunk.find(b"\n")
                 if longest is not None and unended + (len(chunk) if end < 0 else end) > longest:
                     raise _error_of_lines(path, longest)

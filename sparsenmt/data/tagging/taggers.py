@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sparsenmt.data.tagging.tagsets import TagSet, WordCategory, tag_category
-from sparsenmt.data.word_spaces import base_language
 from sparsenmt.errors import UserError
+from sparsenmt.languages import base_language
 
 _CACHED_WORDS = 1 << 16
 _LONGEST_WORD = 256  # characters, for HanTa: its time is quadratic in them, 20 s for a word of 3,200

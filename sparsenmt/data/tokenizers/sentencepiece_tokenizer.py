@@ -34,6 +34,8 @@ from sparsenmt.recipe import schema
 TABLE_WORDS, TABLE_CHARACTERS = 200_000, 2_500_000
 _MIN_SEEDS, _SEEDS_PER_TOKEN = 100_000, 10  # seeds of unigram: the minimum, and as a multiple of the vocabulary size
 _TRAINING_THREADS = 2  # constant: it enters the model file and the order of floating-point sums
+_RESERVED = "\u2585\x1f"
+"""Characters that the trainer reserves: it skips words with the first, and never keeps the second."""
 # Fields of SentencePiece's ModelProto and TrainerSpec.
 _TRAINER_SPEC, _SEEDS_FILE = 2, 54
 
@@ -57,7 +59,8 @@ class SentencePieceTokenizer:
         """Train on lines; the same lines give the same bytes.
 
         If there are more than `TABLE_WORDS` distinct words, or `TABLE_CHARACTERS` characters in them, rare words are
-        sampled (see `word_counts`); all characters of the text remain. A tab ends a word.
+        sampled (see `word_counts`); all characters of the text remain, but NUL, which SentencePiece cannot keep. A tab
+        ends a word.
 
         Raises:
             UserError: the vocabulary is too large or too small for the text.
@@ -74,6 +77,7 @@ class SentencePieceTokenizer:
             counts.add(_limit_length(text.split(" ")), len(text))
         words = [(word, count) for word, count in counts.most_frequent_first() if SPACE + word not in symbols]
         words += [(character, 1) for character in counts.lost_characters()]
+        words, reserved = _divide_at_reserved(words, options)
         del counts
         if not words:
             raise UserError(
@@ -82,8 +86,8 @@ class SentencePieceTokenizer:
                 hint="Check the paths of the training corpora.",
             )
         more: dict[str, Any] = {"required_chars": "\t"} if tabs and options.normalization != "nmt_nfkc" else {}
-        if symbols:
-            more["user_defined_symbols"] = symbols
+        if symbols or reserved:
+            more["user_defined_symbols"] = [*symbols, *reserved]
         with tempfile.NamedTemporaryFile("wb", suffix=".tsv") as seeds:
             if options.kind == "unigram":
                 seeds.writelines(_seeds(words, options))
@@ -165,6 +169,23 @@ def _user_tokens(options: schema.TokenizerSection) -> list[str]:
                 hint=f"Write '{normal}', or set data.tokenizer.normalization to `identity`.",
             )
     return [SPACE + symbol for symbol in options.user_symbols]
+
+
+def _divide_at_reserved(
+    words: list[tuple[str, int]], options: schema.TokenizerSection
+) -> tuple[list[tuple[str, int]], list[str]]:
+    """The words without reserved characters, as their parts; and those found that normalisation keeps: symbols."""
+    normalizer = sentencepiece.SentencePieceNormalizer(rule_name=options.normalization)
+    kept = [each for each in _RESERVED if normalizer.normalize(each).endswith(each)]
+    found = [each for each in kept if any(each in word for word, _ in words)]
+    if not found:
+        return words, []
+    counts: Counter[str] = Counter()
+    for word, count in words:
+        for part in re.split(f"[{''.join(found)}]", word):
+            counts[part] += count
+    del counts[""]
+    return sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])), found
 
 
 def _limit_length(words: Sequence[str]) -> Iterable[str]:
