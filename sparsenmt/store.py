@@ -33,7 +33,7 @@ from sparsenmt.data.shortlist import Shortlist, Shortlists
 from sparsenmt.data.tokenizers.frame import FramePair
 from sparsenmt.data.tokenizers.tokenizer import SHORTLIST, Tokenizers
 from sparsenmt.devices import pick_device
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, check_lists
 from sparsenmt.files import (
     DamagedFileError,
     check_absent,
@@ -572,6 +572,7 @@ def open_model(
         languages: of source and target, instead of those of the recipe; `Bundle.recipe` has them, too.
         any_task: open a language model, too, which otherwise is a UserError.
     """
+    check_lists(languages=languages)
     device = pick_device(device, "--device") if isinstance(device, str) else device
 
     def read(real: Path) -> Bundle:

@@ -12,7 +12,7 @@ from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.decoding.disabled_heads import heads_by_model
 from sparsenmt.decoding.inputs import read_sources, warn_of_unknown_sources
 from sparsenmt.devices import pick_device, use_threads
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, check_lists
 from sparsenmt.evaluation.contrast.contrast_report import (
     ModelDecisions,
     drawn,
@@ -90,6 +90,16 @@ class ContrastRequest:
     files: ReportFiles = field(default_factory=ReportFiles)
     items_file: Path | None = None
     suite_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        check_lists(
+            models=self.models,
+            incorrect=self.incorrect,
+            types=self.types,
+            origins=self.origins,
+            training=self.training,
+            disabled_heads=self.disabled_heads,
+        )
 
     def check(self) -> None:
         """Refuse options and files that do not fit one another, before anything is read.

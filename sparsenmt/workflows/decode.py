@@ -36,7 +36,7 @@ from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
 from sparsenmt.depth_selector.selector import open_selector
 from sparsenmt.devices import use_threads
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, check_lists
 from sparsenmt.files import sha256_file
 from sparsenmt.interrupts import Interrupted
 from sparsenmt.model.depth_plan import Depth, fastest_first
@@ -98,6 +98,9 @@ class DecodeRequest:
     threads: int | None = None
     device: str = "auto"
     window: int | None = None
+
+    def __post_init__(self) -> None:
+        check_lists(disabled_heads=self.disabled_heads)
 
     def check(self) -> None:
         """Refuse options and files that do not fit one another, before the model is loaded.

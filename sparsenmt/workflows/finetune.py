@@ -10,7 +10,7 @@ from typing import Literal
 
 from sparsenmt import store
 from sparsenmt.assemble import check_recipe, load_recipe
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, check_lists
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
@@ -66,6 +66,9 @@ class FinetuneRequest:
     baseline: bool = False
     output: Path | None = None
     run: ModelRun = AS_IN_RECIPE
+
+    def __post_init__(self) -> None:
+        check_lists(overrides=self.overrides, weights=self.weights, targets=self.targets)
 
     @property
     def is_sweep(self) -> bool:

@@ -25,7 +25,7 @@ from sparsenmt.decoding.inputs import (
 )
 from sparsenmt.decoding.translate import WINDOW, translate_lines
 from sparsenmt.devices import use_threads
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, check_lists
 from sparsenmt.evaluation.metrics import Score, check_scoring, corpus_scores
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
@@ -102,6 +102,9 @@ class ModelUse:
     encoder_layers: int | None = None
     decoder_layers: int | None = None
 
+    def __post_init__(self) -> None:
+        check_lists(disabled_heads=self.disabled_heads)
+
     def read(
         self, files: Sequence[Path], documents: Path | None, device: torch.device
     ) -> tuple[list[list[str]], list[InputLine], Bundle, Decoding]:
@@ -157,6 +160,7 @@ def score_files(
     hypothesis: Path, references: Sequence[Path], baseline: Path | None, options: ScoreOptions
 ) -> ScoreResult:
     """Score a file of translations."""
+    check_lists(references=references)
     options = options.checked(by_model=False)
     columns = _read_columns([hypothesis, *references, *([baseline] if baseline is not None else [])])
     lines = list(attach(columns[0], hypothesis, documents=options.documents))
@@ -172,6 +176,7 @@ def score_model(
 
     Processes that torchrun started share the translation. The others than the first one return no scores.
     """
+    check_lists(references=references)
     use_threads(use.threads)
     workers, device = join_workers(use.device)
     with workers.checked_together(CPU):

@@ -13,7 +13,7 @@ from typing import Any
 from sparsenmt import store
 from sparsenmt.assemble import load_recipe, load_resolved_recipe, required_features
 from sparsenmt.data.prepare.pipeline import preparation_settings
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, check_lists
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
@@ -520,6 +520,7 @@ def sweep(
     Raises:
         UserError: the file or a recipe is wrong. A variant that fails later is listed in the result.
     """
+    check_lists(overrides=overrides, only=only)
     plan = plan_sweep(read_sweep(file), overrides, output, scoring, model_run)
     chosen = plan.select(only)
     failed = plan.run(chosen)

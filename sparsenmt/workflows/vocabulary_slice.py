@@ -26,7 +26,7 @@ from sparsenmt.data.tokenizers.tokenizer import (
     reduce_vocabularies,
 )
 from sparsenmt.decoding.inputs import UnknownLines
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, check_lists
 from sparsenmt.model.transformer import table_keys
 from sparsenmt.progress import notify
 from sparsenmt.recipe.choices import OWN_SHORTLIST
@@ -51,6 +51,9 @@ class VocabularyTexts:
     source: Sequence[Path] = ()
     target: Sequence[Path] = ()
     languages: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        check_lists(both=self.both, source=self.source, target=self.target, languages=self.languages)
 
     def __bool__(self) -> bool:
         return bool(self.both or self.source or self.target or self.languages)
