@@ -12,7 +12,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
 from pydantic import ValidationError
 
 from sparsenmt import __version__
@@ -40,6 +39,8 @@ from sparsenmt.errors import UserError, check_lists
 from sparsenmt.files import sha256_file
 from sparsenmt.interrupts import Interrupted
 from sparsenmt.model.depth_plan import Depth, fastest_first
+from sparsenmt.native.numerics import numerics
+from sparsenmt.native.sources import DECODING
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.choices import DecodingDtype
@@ -398,15 +399,8 @@ class _Translator:
     def record(self, source: UnchangedFile) -> dict[str, Any]:
         """Return everything that the output's bytes depend on: only a run with the same record is resumed.
 
-        The number of threads, the device and the version of PyTorch belong to it, since sums in fp32 are rounded in
-        another order; and the window, since its lines share batches.
+        The numerics belong to it, and the window, since its lines share batches.
         """
-        kind = self.bundle.device.type
-        device = (
-            torch.cuda.get_device_name(self.bundle.device)
-            if kind == "cuda"
-            else torch.backends.cpu.get_cpu_capability()
-        )
         documents = self.request.documents
         return {
             "input": sha256_file(source.path),
@@ -421,10 +415,8 @@ class _Translator:
             "window": self.window,
             "n_best": self.request.n_best,
             "json": self.request.as_json,
-            "threads": torch.get_num_threads(),
-            "device": f"{kind} {device}",
             "sparsenmt": __version__,
-            "torch": torch.__version__,
+            **numerics(self.bundle.device, DECODING.name),
         }
 
 
