@@ -108,7 +108,8 @@ def _write_untrained(recipe: Recipe, start: StartingPoint) -> None:
     model = build_model(recipe.model, **sizes, seed=recipe.training.seed)
     weights, added = store.starting_weights(start.directory, model)
     with new_directory(directory.resolve(), start.directory) as partial:
-        store.initialise(partial, recipe, data.tokenizers, data.features, data.fingerprint, started_from=record)
+        parts = data.tokenizers, data.features, data.fingerprint
+        store.initialise(partial, recipe, *parts, started_from=record, text=store.text_sides(start.directory))
         store.write_weights(partial, weights, after=0, made_of=[])
     text = f"; {', '.join(added)}: initial values" if added else ""
     notify(f"{directory}: the weights of {start.directory}{text}")

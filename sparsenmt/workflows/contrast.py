@@ -10,7 +10,7 @@ from pathlib import Path
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.decoding.disabled_heads import heads_by_model
-from sparsenmt.decoding.inputs import read_sources, warn_of_unknown_sources
+from sparsenmt.decoding.inputs import read_sources, warn_of_unusual_sources
 from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.evaluation.contrast.contrast_report import (
@@ -243,7 +243,7 @@ def _decide(
     limit = request.batch_tokens or decoding.batch_tokens
     with progress_bar(label, scorer.sources) as advance:
         scored = scorer.score(bundle, batch_tokens=limit, depth=decoding.depth, advance=advance)
-    warn_of_unknown_sources(bundle, read_sources(bundle, input_lines(suite.sources)), f"{label}: {suite.name}")
+    warn_of_unusual_sources(bundle, read_sources(bundle, input_lines(suite.sources)), f"{label}: {suite.name}")
     decisions = tuple(map(partial(decide, normalize=request.normalize), scored))
     return ModelDecisions(label, decisions, sum(each.is_cut for each in scored))
 

@@ -29,10 +29,11 @@ from sparsenmt.decoding.documents import (
     translate_blocks,
     translate_documents,
 )
-from sparsenmt.decoding.inputs import UnknownLines, cut_summary, cut_warning
+from sparsenmt.decoding.inputs import cut_summary, cut_warning
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
+from sparsenmt.decoding.unusual_text import UnusualText
 from sparsenmt.depth_selector.selector import open_selector
 from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError, check_lists
@@ -236,7 +237,7 @@ class _Tally:
 
     def __init__(self, bundle: Bundle, *, typed: bool = False, at_once: bool = True) -> None:
         self.mismatches, self.depths = Mismatches(), Counter[Depth]()
-        self._unknown, self._typed, self._told, self._at_once = UnknownLines(bundle), typed, False, at_once
+        self._unusual, self._typed, self._told, self._at_once = UnusualText(bundle), typed, False, at_once
         self._limit = bundle.max_source_length if bundle.cuts_by_choice else None
         self._cut = 0
         self._warnings: list[str] = []
@@ -244,8 +245,8 @@ class _Tally:
     def add(self, translation: Translation) -> None:
         """Count a line or a block."""
         source = translation.source
-        if self._unknown.add(source.number, source.ids, source.text) and self._typed and not self._told:
-            notify(self._unknown.warning() or "")
+        if self._unusual.add(*source.as_read) and self._typed and not self._told:
+            notify(self._unusual.warnings()[0])
             self._told = True
         if source.cut and self._limit is None:
             warning = cut_warning(f"line {source.number + 1}", source.kept, source.cut, "translated")
@@ -257,7 +258,7 @@ class _Tally:
         return {
             "warnings": self._warnings,
             "cut": self._cut,
-            "unknown": self._unknown.counts(),
+            "unusual": self._unusual.as_json(),
             "mismatches": asdict(self.mismatches),
             "depths": [[*depth, count] for depth, count in self.depths.items()],
         }
@@ -267,7 +268,7 @@ class _Tally:
         for warning in other["warnings"]:
             notify(warning)
         self._cut += other["cut"]
-        self._unknown.merge(*other["unknown"])
+        self._unusual.merge(other["unusual"])
         self.mismatches.merge(other["mismatches"])
         self.depths.update({(n, m): count for n, m, count in other["depths"]})
 
@@ -279,10 +280,10 @@ class _Tally:
         report_mismatches(self.mismatches)
 
     def report_lines(self) -> None:
-        """Report the number of lines that were cut because the recipe says so, and of those that are mostly unknown."""
+        """Report the number of lines that were cut because the recipe says so, and what is unusual in the text."""
         if self._cut and self._limit is not None:
             notify(cut_summary(self._cut, self._limit))
-        if not self._told and (warning := self._unknown.warning()) is not None:
+        for warning in self._unusual.warnings(unknown=not self._told):
             notify(warning)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sparsenmt.assemble import methods_of_words, required_features
+from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.prepare import pipeline
-from sparsenmt.data.prepared_data import PreparedData, PreparedReport, PreparedText
+from sparsenmt.data.prepared_data import PreparedData, PreparedReport, PreparedText, train_directory
 from sparsenmt.data.text import read_lines
+from sparsenmt.data.text_sides import SIDES, TextSides, swapped
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.errors import UserError
 from sparsenmt.interrupts import resumable
@@ -20,6 +23,7 @@ from sparsenmt.workflows.shared_windows import CPU
 
 MOST_UNKNOWN = 0.01
 """A larger share of unknown tokens is worth a warning."""
+_NAMED = 5  # sentences whose lines a warning names
 _OTHER_TEXT = "another language or script than the training text"
 _SWAPPED = "swapped sides (data.dev.source, data.dev.target)"
 
@@ -40,6 +44,9 @@ def prepare(recipe: Recipe, processes: int | None = None) -> PreparedReport:
     dev = recipe.data.dev
     if not recipe.data.is_language_model:
         warn_of_missing_words(recipe, read_lines(dev.source))
+        folder = report.directory
+        train = [Dataset(train_directory(folder, number)) for number in range(len(recipe.data.train))]
+        warn_of_unusual_corpora(recipe, train, Dataset(folder / "dev"), Tokenizers.load(folder / "tokenizers"))
     if recipe.data.tokenizer.kind == "word":
         for side, path in dev.files.items():
             if is_unspaced(read_lines(path)):
@@ -82,6 +89,30 @@ def warn_of_missing_words(recipe: Recipe, sources: Iterable[str]) -> None:
             f"warning: {', '.join(methods)}: words are what stands between spaces, and the source has none between "
             "words, so that a sentence is one word; put spaces there first, or choose a method that decides by tokens"
         )
+
+
+def sides_of(recipe: Recipe, corpora: Sequence[Dataset], tokenizers: Tokenizers) -> TextSides:
+    """Return the sides of training corpora."""
+    data = recipe.data
+    return TextSides.of(corpora, tokenizers, apart=data.source_language != data.target_language)
+
+
+def warn_of_unusual_corpora(recipe: Recipe, train: Sequence[Dataset], dev: Dataset, tokenizers: Tokenizers) -> None:
+    """Warn of corpora whose sides are swapped against the others, and of validation pairs longer than all others."""
+    corpora = train if len(train) > 1 else ()
+    others = [(each, [other for other in train if other is not each]) for each in corpora]
+    for corpus, rest in [*others, (dev, train)]:
+        if swapped(corpus, sides_of(recipe, rest, tokenizers), tokenizers):
+            notify(f"warning: {corpus.name}: the sides are swapped: its source is like the target of the other text")
+    longest = sides_of(recipe, train, tokenizers).longest
+    for side, lengths, most in zip(SIDES, (dev.source_lengths, dev.target_lengths), longest, strict=True):
+        if count := int((lengths - 1 > most).sum()):
+            lines = ", ".join(str(dev.line_numbers[i] + 1) for i in (lengths - 1 > most).nonzero()[0][:_NAMED])
+            more = ", ..." if count > _NAMED else ""
+            notify(
+                f"warning: {dev.name}: {count:,} of {len(dev):,} {side} sentences are longer than all that are trained "
+                f"on, {most:,} tokens (lines {lines}{more})"
+            )
 
 
 def unknown_warnings(report: PreparedReport, data: Data) -> list[str]:

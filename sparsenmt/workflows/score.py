@@ -21,9 +21,9 @@ from sparsenmt.decoding.inputs import (
     cut_warning,
     read_sources,
     warn_of_sources,
-    warn_of_unknown_lines,
 )
 from sparsenmt.decoding.translate import WINDOW, translate_lines
+from sparsenmt.decoding.unusual_text import warn_of_unusual_lines
 from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.evaluation.metrics import Score, check_scoring, corpus_scores
@@ -233,8 +233,11 @@ def score_target(use: ModelUse, source: Path, target: Path, documents: Path | No
         for (total, values, tokens, cut, ids), line in zip(rows_of, read_sources(bundle, lines), strict=True)
     ]
     warn_of_sources(bundle, [scored.source for scored in scores], str(source), "read")
-    rows = ((each.source.number, each.ids, text) for each, text in zip(scores, targets, strict=True))
-    warn_of_unknown_lines(bundle, rows, str(target), "target")
+    rows = (
+        (each.source.number, each.ids, text, 0 if each.cut else len(each.ids) - 1)
+        for each, text in zip(scores, targets, strict=True)
+    )
+    warn_of_unusual_lines(bundle, rows, str(target), "target")
     for scored in scores:
         if scored.cut:
             name = f"{target}, line {scored.source.number + 1},"

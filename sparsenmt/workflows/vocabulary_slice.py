@@ -25,7 +25,7 @@ from sparsenmt.data.tokenizers.tokenizer import (
     Tokenizers,
     reduce_vocabularies,
 )
-from sparsenmt.decoding.inputs import UnknownLines
+from sparsenmt.decoding.unusual_text import UnusualText
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.model.transformer import table_keys
 from sparsenmt.progress import notify
@@ -118,16 +118,16 @@ def _tokens(bundle: Bundle, side: Side, files: Sequence[Path]) -> set[int] | Non
     tokenizer: Tokenizer = getattr(bundle.tokenizers, side)
     found: set[int] = set()
     for path in files:
-        unknown, number, own = UnknownLines(bundle, side), 0, set[int]()
+        unusual, number, own = UnusualText(bundle, side), 0, set[int]()
         for lines in bounded_batches(read_lines(path), len, most=_LINES):
             for line, ids in zip(lines, tokenizer.encode_batch(lines), strict=True):
                 if line.strip(" "):  # some tokenizers make a token of a space
                     own.update(ids)
-                    unknown.add(number, ids, line)
+                    unusual.add(number, ids, line, length=0)  # no line is translated
                 number += 1
         if not own:
             raise UserError("the text is empty", where=str(path), hint="Name a text of the sentences to translate.")
-        if (warning := unknown.warning(str(path))) is not None:
+        for warning in unusual.warnings(str(path)):
             notify(warning)
         found |= own
     if (documents := bundle.recipe.data.documents) is not None:
