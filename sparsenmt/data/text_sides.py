@@ -26,8 +26,8 @@ _FREQUENT, _TIMES = 0.001, 10  # of the tokens of a side; as frequent as on the 
 _LEAST_SHARE = 0.1  # of a side's tokens are typical; fewer do not tell it apart
 _COUNTED = 1 << 24  # tokens at once
 # A text is like the other side if that side's typical tokens are so many in it, have this part of their share in the
-# training text, and so many times the part of the own side's. Chosen by benchmarks/swapped_sides.py.
-_LEAST_FOUND, _LEAST_PART, _LEAST_TIMES = 10, 0.2, 3
+# training text, and so many times the part of the own side's. Measured by tests/slow/test_swapped_sides.py.
+_LEAST_FOUND, _LEAST_PART, _LEAST_TIMES = 10, 0.15, 3
 _READ = 10_000  # tokens of a text are enough
 
 
@@ -125,16 +125,18 @@ class SideTokens:
         self.counts = [mine + its for mine, its in zip(self.counts, counts, strict=True)]
 
     @property
+    def parts(self) -> tuple[float, float]:
+        """The shares of typical tokens of the own and of the other side, over those of the training text."""
+        own, read, other, again = self.counts
+        if self._sides is None:
+            return 0.0, 0.0
+        return own / max(read, 1) / self._usual[0], other / max(again, 1) / self._usual[1]
+
+    @property
     def like_other(self) -> bool:
         """True if the text is like the other side of the training text."""
-        if self._sides is None:
-            return False
-        found = self.counts[2]
-        own, other = (
-            self.counts[2 * place] / max(self.counts[2 * place + 1], 1) / usual
-            for place, usual in enumerate(self._usual)
-        )
-        return found >= _LEAST_FOUND and other >= _LEAST_PART and other >= _LEAST_TIMES * own
+        own, other = self.parts
+        return self.counts[2] >= _LEAST_FOUND and other >= _LEAST_PART and other >= _LEAST_TIMES * own
 
 
 def swapped(dataset: Dataset, sides: TextSides, tokenizers: Tokenizers) -> bool:

@@ -103,7 +103,7 @@ def warn_of_unusual_corpora(recipe: Recipe, train: Sequence[Dataset], dev: Datas
     others = [(each, [other for other in train if other is not each]) for each in corpora]
     for corpus, rest in [*others, (dev, train)]:
         if swapped(corpus, sides_of(recipe, rest, tokenizers), tokenizers):
-            notify(f"warning: {corpus.name}: the sides are swapped: its source is like the target of the other text")
+            notify(f"warning: {corpus.name}: the sides are swapped: its source is like the target of the training text")
     longest = sides_of(recipe, train, tokenizers).longest
     for side, lengths, most in zip(SIDES, (dev.source_lengths, dev.target_lengths), longest, strict=True):
         if count := int((lengths - 1 > most).sum()):

@@ -29,7 +29,13 @@ from sparsenmt.report.tables import render
 from sparsenmt.runtime import is_distributed, is_main_process
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.training_log import training_speed, training_time, training_updates
-from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
+from sparsenmt.workflows.continue_training import (
+    check_vocabularies,
+    counted_on,
+    make_untrained,
+    starting_point,
+    tell_rate,
+)
 from sparsenmt.workflows.evaluate import (
     AS_IN_RECIPE,
     Evaluation,
@@ -231,6 +237,7 @@ class SweepPlan:
             weights_only = variant.restart or variant.updates == 0
             origin, progress = starting_point(variant.start, weights_only=weights_only, remedy=remedy)
             if variant.updates != 0:  # otherwise nothing is trained, and its settings are only read
+                tell_rate(recipe, progress)
                 recipe = counted_on(recipe, progress, variant.updates)
             check_vocabularies(recipe, variant.start)
         if origin is not None and variant.updates == 0:
