@@ -69,13 +69,13 @@ def test_after_a_schedule_that_fell_to_zero_the_rate_is_constant(
     with monkeypatch.context() as earlier:
         earlier.setattr(continue_training, "rate_after", lambda training, start: None)
         assert command(*arguments, "-o", "earlier").code == 0
-    assert entries(Path("earlier"), "train")[-1]["lr"] < 1e-3, "an earlier version let it fall again"
+    assert entries(Path("earlier"), "train")[-1]["rate"] < 1e-3, "an earlier version let it fall again"
     again = command(*arguments, "-o", "earlier")
     assert again.code == 0 and "nothing is left to do" in again.err and "learning rate" not in again.err
     result = command(*arguments, "-o", "gated")
     note = f"after its {schedule} schedule the model is trained on with a constant learning rate of 0.00173, 58% of the"
     assert result.code == 0 and result.err.count(note) == 1
-    rates = [entry["lr"] for entry in entries(Path("gated"), "train")]
+    rates = [entry["rate"] for entry in entries(Path("gated"), "train")]
     assert rates == pytest.approx([3e-3 * (4 / 12) ** 0.5] * 4)
     assert "nothing is left to do" in command(*arguments, "-o", "gated").err
 
