@@ -7,7 +7,7 @@ the other side. Their share of a text says which side it is like, whatever it is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -24,11 +24,42 @@ SIDES: tuple[Side, Side] = ("source", "target")
 
 _FREQUENT, _TIMES = 0.001, 10  # of the tokens of a side; as frequent as on the other
 _LEAST_SHARE = 0.1  # of a side's tokens are typical; fewer do not tell it apart
-_COUNTED = 1 << 24  # tokens at once
+_COUNTED = 1 << 20  # tokens at once
 # A text is like the other side if that side's typical tokens are so many in it, have this part of their share in the
 # training text, and so many times the part of the own side's. Measured by tests/slow/test_swapped_sides.py.
 _LEAST_FOUND, _LEAST_PART, _LEAST_TIMES = 10, 0.15, 3
 _READ = 10_000  # tokens of a text are enough
+
+
+@dataclass(frozen=True)
+class CorpusCounts:
+    """The tokens of a prepared corpus, counted.
+
+    Args:
+        longest: tokens of the longest source and target, `</s>` not counted.
+        tokens: (V), (W) occurrences of each token in source and target; none of special ones.
+    """
+
+    longest: tuple[int, int]
+    tokens: tuple[NDArray[np.int64], NDArray[np.int64]]
+
+    @classmethod
+    def of(cls, dataset: Dataset, tokenizers: Tokenizers) -> CorpusCounts:
+        """Count a corpus, which may be larger than the memory."""
+        longest = (int(each.max(initial=1)) - 1 for each in (dataset.source_lengths, dataset.target_lengths))
+        tokens = (
+            _counts(ids, tokenizer.size)
+            for ids, tokenizer in ((dataset.source_ids, tokenizers.source), (dataset.target_ids, tokenizers.target))
+        )
+        return cls((next(longest), next(longest)), (next(tokens), next(tokens)))
+
+
+def _counts(ids: NDArray[np.integer[Any]], size: int) -> NDArray[np.int64]:
+    counts = np.zeros(size, np.int64)
+    for first in range(0, len(ids), _COUNTED):
+        counts += np.bincount(ids[first : first + _COUNTED], minlength=size)
+    counts[: len(SPECIAL_TOKENS)] = 0
+    return counts
 
 
 @dataclass(frozen=True)
@@ -46,18 +77,15 @@ class TextSides:
     shares: tuple[float, float] = (0.0, 0.0)
 
     @classmethod
-    def of(cls, corpora: Sequence[Dataset], tokenizers: Tokenizers, *, apart: bool = True) -> TextSides:
-        """Return the sides of prepared corpora; ``apart``: they are in different languages."""
-        lengths = [(each.source_lengths.max(initial=1), each.target_lengths.max(initial=1)) for each in corpora]
-        source, target = (max(map(int, of_side)) - 1 for of_side in zip(*lengths, strict=True))
-        if not apart:
-            return cls((source, target))
+    def of(cls, corpora: Sequence[CorpusCounts], tokenizers: Tokenizers, *, apart: bool = True) -> TextSides:
+        """Return the sides of counted corpora; ``apart``: they are in different languages."""
+        source, target = (max(of_side) for of_side in zip(*(each.longest for each in corpora), strict=True))
+        tokens = [np.sum(of_side, axis=0) for of_side in zip(*(each.tokens for each in corpora), strict=True)]
         pair = tokenizers.source, tokenizers.target
-        ids = [each.source_ids for each in corpora], [each.target_ids for each in corpora]
-        shares = [_shares(own, tokenizer) for own, tokenizer in zip(ids, pair, strict=True)]
+        shares = [_shares(counts, tokenizer) for counts, tokenizer in zip(tokens, pair, strict=True)]
         typical = [_typical(own, other) for own, other in (shares, shares[::-1])]
         found = [sum(own[name] for name in names) for own, names in zip(shares, typical, strict=True)]
-        if min(found) < _LEAST_SHARE:
+        if not apart or min(found) < _LEAST_SHARE:
             return cls((source, target))
         return cls((source, target), (typical[0], typical[1]), (found[0], found[1]))
 
@@ -69,13 +97,8 @@ class TextSides:
         return TextSides((source, target), self.typical, self.shares)
 
 
-def _shares(ids: Iterable[NDArray[np.integer[Any]]], tokenizer: Tokenizer) -> dict[str, float]:
+def _shares(counts: NDArray[np.int64], tokenizer: Tokenizer) -> dict[str, float]:
     """The frequent tokens of a side, and their shares of all that are not special."""
-    counts = np.zeros(tokenizer.size, np.int64)
-    for corpus in ids:
-        for first in range(0, len(corpus), _COUNTED):
-            counts += np.bincount(corpus[first : first + _COUNTED], minlength=tokenizer.size)
-    counts[: len(SPECIAL_TOKENS)] = 0
     shares = counts / max(counts.sum(), 1)
     # A token is compared with those of the other side down to the share that still excludes it.
     frequent = np.flatnonzero(shares >= _FREQUENT / _TIMES)
@@ -139,16 +162,20 @@ class SideTokens:
         return self.counts[2] >= _LEAST_FOUND and other >= _LEAST_PART and other >= _LEAST_TIMES * own
 
 
-def swapped(dataset: Dataset, sides: TextSides, tokenizers: Tokenizers) -> bool:
+def is_swapped(dataset: Dataset, sides: TextSides, tokenizers: Tokenizers) -> bool:
     """Return True if both sides of a prepared corpus are like the other one of a training text."""
-    rows = ("source", dataset.source, tokenizers.source), ("target", dataset.target, tokenizers.target)
-    for side, row, tokenizer in rows:
-        found = SideTokens(sides, tokenizers, side)  # type: ignore[arg-type]
-        for index in range(len(dataset)):
-            if found.counts[1] >= _READ:
-                break
-            ids = row(index).tolist()
-            found.add(ids, "" if tokenizers.shared else tokenizer.decode(ids))
-        if not found.like_other:
-            return False
-    return True
+    return _is_like_other("source", dataset.source, len(dataset), sides, tokenizers) and _is_like_other(
+        "target", dataset.target, len(dataset), sides, tokenizers
+    )
+
+
+def _is_like_other(
+    side: Side, row: Callable[[int], NDArray[np.integer[Any]]], count: int, sides: TextSides, tokenizers: Tokenizers
+) -> bool:
+    found, tokenizer = SideTokens(sides, tokenizers, side), getattr(tokenizers, side)
+    for index in range(count):
+        if found.counts[1] >= _READ:
+            break
+        ids = row(index).tolist()
+        found.add(ids, "" if tokenizers.shared else tokenizer.decode(ids))
+    return found.like_other

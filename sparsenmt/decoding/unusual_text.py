@@ -47,7 +47,7 @@ class UnusualText:
         self._vocabulary = "the model's vocabulary" if bundle.tokenizers.shared else f"the {side} vocabulary"
         languages = {each: getattr(bundle.recipe.data, f"{each}_language") for each in SIDES}
         names = {each: each if code == each else f"{each} ({code})" for each, code in languages.items()}  # the default
-        self._side, self._name = side, names.pop(side)
+        self._side, self._name, self._continues = side, names.pop(side), bundle.recipe.data.is_language_model
         (self._other,) = names.values()
         self._longest = None if bundle.text is None else bundle.text.longest[SIDES.index(side)]
         self._read, self._unknown, self._long = 0, _FoundLines(), _FoundLines()
@@ -96,9 +96,14 @@ class UnusualText:
             what = self._unknown.describe(self._read, f"mostly unknown to {self._vocabulary}")
             found.append(f"{what}: another language or script than the model's {self._name}, or swapped sides")
         if self._long.count:
-            limit = f"longer than every {self._side} of the training text, {self._longest:,} tokens"
-            effect = "translations may break off or repeat words" if self._side == "source" else "scores may say little"
-            found.append(f"{self._long.describe(self._read, limit)}: {effect}; divide such lines")
+            longest = f"{'segment' if self._continues else self._side} of the training text, {self._longest:,} tokens"
+            effect = (
+                "their outputs may break off or repeat words" if self._side == "source" else "scores may say little"
+            )
+            hint = "shorten" if self._continues else "divide"
+            found.append(
+                f"{self._long.describe(self._read, f'longer than every {longest}')}: {effect}; {hint} such lines"
+            )
         if self._tokens.like_other:
             found.append(
                 f"the text is like the {self._other} of the training text, not like its {self._name}: are the sides "

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
+
+import numpy as np
 
 from sparsenmt.assemble import methods_of_words, required_features
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.prepare import pipeline
 from sparsenmt.data.prepared_data import PreparedData, PreparedReport, PreparedText, train_directory
 from sparsenmt.data.text import read_lines
-from sparsenmt.data.text_sides import SIDES, TextSides, swapped
+from sparsenmt.data.text_sides import SIDES, CorpusCounts, TextSides, is_swapped
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.errors import UserError
@@ -46,7 +49,7 @@ def prepare(recipe: Recipe, processes: int | None = None) -> PreparedReport:
         warn_of_missing_words(recipe, read_lines(dev.source))
         folder = report.directory
         train = [Dataset(train_directory(folder, number)) for number in range(len(recipe.data.train))]
-        warn_of_unusual_corpora(recipe, train, Dataset(folder / "dev"), Tokenizers.load(folder / "tokenizers"))
+        sides_of(recipe, train, Dataset(folder / "dev"), Tokenizers.load(folder / "tokenizers"))  # for its warnings
     if recipe.data.tokenizer.kind == "word":
         for side, path in dev.files.items():
             if is_unspaced(read_lines(path)):
@@ -91,28 +94,27 @@ def warn_of_missing_words(recipe: Recipe, sources: Iterable[str]) -> None:
         )
 
 
-def sides_of(recipe: Recipe, corpora: Sequence[Dataset], tokenizers: Tokenizers) -> TextSides:
-    """Return the sides of training corpora."""
-    data = recipe.data
-    return TextSides.of(corpora, tokenizers, apart=data.source_language != data.target_language)
+def sides_of(recipe: Recipe, train: Sequence[Dataset], dev: Dataset, tokenizers: Tokenizers) -> TextSides:
+    """Return the sides of the training text; warns of corpora that are unlike it.
 
-
-def warn_of_unusual_corpora(recipe: Recipe, train: Sequence[Dataset], dev: Dataset, tokenizers: Tokenizers) -> None:
-    """Warn of corpora whose sides are swapped against the others, and of validation pairs longer than all others."""
-    corpora = train if len(train) > 1 else ()
-    others = [(each, [other for other in train if other is not each]) for each in corpora]
-    for corpus, rest in [*others, (dev, train)]:
-        if swapped(corpus, sides_of(recipe, rest, tokenizers), tokenizers):
+    These are corpora with swapped sides, training ones against the others, and validation sentences that are longer
+    than all that are trained on.
+    """
+    data, counts = recipe.data, [CorpusCounts.of(each, tokenizers) for each in train]
+    of = partial(TextSides.of, tokenizers=tokenizers, apart=data.source_language != data.target_language)
+    sides = of(counts)
+    others = [of([*counts[:i], *counts[i + 1 :]]) for i in range(len(counts))] if len(counts) > 1 else []
+    for corpus, learned in [*zip(train, others, strict=False), (dev, sides)]:
+        if is_swapped(corpus, learned, tokenizers):
             notify(f"warning: {corpus.name}: the sides are swapped: its source is like the target of the training text")
-    longest = sides_of(recipe, train, tokenizers).longest
-    for side, lengths, most in zip(SIDES, (dev.source_lengths, dev.target_lengths), longest, strict=True):
-        if count := int((lengths - 1 > most).sum()):
-            lines = ", ".join(str(dev.line_numbers[i] + 1) for i in (lengths - 1 > most).nonzero()[0][:_NAMED])
-            more = ", ..." if count > _NAMED else ""
+    for side, lengths, most in zip(SIDES, (dev.source_lengths, dev.target_lengths), sides.longest, strict=True):
+        if count := len(long := np.flatnonzero(lengths - 1 > most)):
+            lines = ", ".join(str(number + 1) for number in dev.line_numbers[long[:_NAMED]])
             notify(
                 f"warning: {dev.name}: {count:,} of {len(dev):,} {side} sentences are longer than all that are trained "
-                f"on, {most:,} tokens (lines {lines}{more})"
+                f"on, {most:,} tokens (lines {lines}{', ...' if count > _NAMED else ''})"
             )
+    return sides
 
 
 def unknown_warnings(report: PreparedReport, data: Data) -> list[str]:

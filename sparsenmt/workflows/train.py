@@ -45,7 +45,7 @@ from sparsenmt.training.task import TrainingTask
 from sparsenmt.training.training_log import truncate_log
 from sparsenmt.training.validation_history import limit_reached, losses_without_target
 from sparsenmt.workflows.checkpoint_choice import choose, mean_of, mean_sizes, warn_of_damage
-from sparsenmt.workflows.prepare import open_data, sides_of, warn_of_missing_words, warn_of_unusual_corpora
+from sparsenmt.workflows.prepare import open_data, sides_of, warn_of_missing_words
 from sparsenmt.workflows.run_checks import check_lengths, check_same_run, check_start, frames_of, same_vocabularies
 from sparsenmt.workflows.text_validation import make_text_validator
 from sparsenmt.workflows.validation import check_validation, make_validator, recorded_tokenizer, validation_scoring
@@ -211,9 +211,8 @@ def _text_sides(recipe: Recipe, data: PreparedData | PreparedText, start: Starti
     if isinstance(data, PreparedText):
         length = recipe.training.segment_length
         return None if recipe.model.positions == "none" else TextSides((length, length))
-    warn_of_unusual_corpora(recipe, data.train, data.dev, data.tokenizers)
     learned = None if start is None else store.text_sides(start.directory)
-    return sides_of(recipe, data.train, data.tokenizers).at_least(learned)
+    return sides_of(recipe, data.train, data.dev, data.tokenizers).at_least(learned)
 
 
 def _begin_or_resume(

@@ -34,7 +34,7 @@ def test_longer_lines_are_counted_and_named(command: Run, workspace: Path) -> No
     for name in ("long", "long.de"):
         (workspace / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     source = f"7 of 9 lines are longer than every source of the training text, {text.longest[0]} tokens "
-    source += "(lines 2, 5, 6, 7, 8, ...): translations may break off or repeat words; divide such lines\n"
+    source += "(lines 2, 5, 6, 7, 8, ...): their outputs may break off or repeat words; divide such lines\n"
     assert command("decode", "model", "-i", "long").err == f"warning: {source}"
     assert command("decode", "model", "-i", "long", "-o", "out", "--window", "2").err == f"warning: {source}"
     target = f"7 of 9 lines are longer than every target of the training text, {text.longest[1]} tokens "

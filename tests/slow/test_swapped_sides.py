@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sparsenmt.data.dataset import Dataset, DatasetWriter
-from sparsenmt.data.text_sides import SideTokens, TextSides
+from sparsenmt.data.text_sides import CorpusCounts, SideTokens, TextSides
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.recipe.schema import TokenizerSection
 
@@ -76,7 +76,7 @@ def learned(folder: Path, data: Path, corpus: str, size: int, shared: bool) -> t
     with DatasetWriter(folder, name="train", **sizes) as writer:
         sources, targets = tokenizers.source.encode_batch(pair[0]), tokenizers.target.encode_batch(pair[1])
         writer.append(sources, targets, range(len(sources)))
-    return TextSides.of([Dataset(folder)], tokenizers), tokenizers
+    return TextSides.of([CorpusCounts.of(Dataset(folder), tokenizers)], tokenizers), tokenizers
 
 
 def count(sides: TextSides, tokenizers: Tokenizers, lines: list[str], *, swapped: bool, source: bool) -> SideTokens:
