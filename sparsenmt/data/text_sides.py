@@ -25,8 +25,8 @@ SIDES: tuple[Side, Side] = ("source", "target")
 _FREQUENT, _TIMES = 0.001, 10  # of the tokens of a side; as frequent as on the other
 _LEAST_SHARE = 0.1  # of a side's tokens are typical; fewer do not tell it apart
 _COUNTED = 1 << 20  # tokens at once
-# A text is like the other side if that side's typical tokens are so many in it, have this part of their share in the
-# training text, and so many times the part of the own side's. Measured by tests/slow/test_swapped_sides.py.
+# A text is like the other side if it has this number of that side's typical tokens, this part of their share in the
+# training text, and this multiple of the own side's part. Measured by tests/slow/test_swapped_sides.py.
 _LEAST_FOUND, _LEAST_PART, _LEAST_TIMES = 10, 0.15, 3
 _READ = 10_000  # tokens of a text are enough
 
@@ -130,7 +130,7 @@ class SideTokens:
             self._typical = [set(self._sides.typical[each]) for each in (own, 1 - own)]
             self._usual = [self._sides.shares[each] for each in (own, 1 - own)]
         self.counts = [0, 0, 0, 0]
-        """As tokens of the own and of the other side: tokens that are typical of it, and all."""
+        """Tokens that are typical of the own side, and all of it; the same of the other side."""
 
     def add(self, ids: Sequence[int], text: str) -> None:
         """Read a line, given as the tokens of its side with or without special ones, unless enough was read."""

@@ -91,25 +91,24 @@ class UnusualText:
             text: its name.
             unknown: also of lines that are mostly unknown.
         """
-        found = []
+        found, name = [], text and f"{text}: "
         if unknown and self._unknown.count:
             what = self._unknown.describe(self._read, f"mostly unknown to {self._vocabulary}")
-            found.append(f"{what}: another language or script than the model's {self._name}, or swapped sides")
+            why = f"another language or script than the model's {self._name}, or swapped sides"
+            found.append(f"warning: {name}{what}: {why}")
         if self._long.count:
             longest = f"{'segment' if self._continues else self._side} of the training text, {self._longest:,} tokens"
             effect = (
                 "their outputs may break off or repeat words" if self._side == "source" else "scores may say little"
             )
-            hint = "shorten" if self._continues else "divide"
-            found.append(
-                f"{self._long.describe(self._read, f'longer than every {longest}')}: {effect}; {hint} such lines"
-            )
+            what = self._long.describe(self._read, f"longer than every {longest}")
+            found.append(f"warning: {name}{what}: {effect}; {'shorten' if self._continues else 'divide'} such lines")
         if self._tokens.like_other:
             found.append(
-                f"the text is like the {self._other} of the training text, not like its {self._name}: are the sides "
-                "swapped, or the languages?"
+                f"warning: {name}the text is like the {self._other} of the training text, not like its {self._name}: "
+                "are the sides swapped, or the languages?"
             )
-        return [f"warning: {text and f'{text}: '}{each}" for each in found]
+        return found
 
 
 def warn_of_unusual_lines(

@@ -16,7 +16,7 @@ from sparsenmt.native.build import SWITCH, origins, wanted
 from sparsenmt.native.choice import ALWAYS, AS_FAST, CLEARLY, kept_ratios, known_ratios
 
 Choices = dict[str, dict[str, float]]
-"""Of a library on a machine with a number of threads: class of problems -> the kernel's time over PyTorch's."""
+"""The kernel's time over PyTorch's, by library, machine and number of threads, and by class of problems."""
 
 
 def numerics(device: torch.device, *libraries: str) -> dict[str, Any]:

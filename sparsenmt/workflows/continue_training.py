@@ -48,9 +48,9 @@ def starting_point(model: Path, *, weights_only: bool, remedy: str) -> tuple[Sta
 def rate_after(training: Training, start: Progress) -> float | None:
     """Return the constant learning rate after a schedule that falls to 0; None: the schedule goes on.
 
-    At its end a linear or cosine schedule has no rate to go on with, and none if it were stretched to a few more
-    updates. Zhang et al. 2021 go on with ``inverse_sqrt``: the rate that it would have, but at least a tenth of the
-    peak, as where there was no warm-up.
+    A linear or cosine schedule has no rate left at its end, and little if it were stretched to a few more updates.
+    Zhang et al. 2021 keep ``inverse_sqrt``: the rate is what that would have, but at least a tenth of the peak, as
+    where there was no warm-up.
     """
     if not start.update or not training.falls_to_zero:
         return None
@@ -58,7 +58,7 @@ def rate_after(training: Training, start: Progress) -> float | None:
 
 
 def tell_rate(recipe: Recipe, start: Progress) -> None:
-    """Report the learning rate of a run that goes on after a schedule has ended."""
+    """Report the learning rate of a run that continues another one whose schedule has ended."""
     if not _was_begun_falling(recipe) and (rate := rate_after(recipe.training, start)) is not None:
         notify(
             f"after its {recipe.training.schedule} schedule the model is trained on with a constant learning rate of "
