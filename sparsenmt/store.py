@@ -4,7 +4,7 @@
 ``tokenizers/``           the vocabularies
 ``features/``             fitted source features
 ``weights.safetensors``   the model
-``manifest.json``         format, data fingerprint, hashes of vocabularies and features, provenance
+``manifest.json``         format, data fingerprint, hashes of vocabularies and features, sides of the training text
 ``metrics.jsonl``         the log of training; ``tensorboard/``: the same
 ``checkpoints/``          the states of training
 
