@@ -56,6 +56,16 @@ def _in_full(path: str) -> str | None:
         return None
 
 
+def check_lists(**given: object) -> None:
+    """Raise TypeError if a value that must be a list, named as given, is one string or path.
+
+    Python reads a string as the list of its characters: each would be taken for a text.
+    """
+    for name, value in given.items():
+        if isinstance(value, str | bytes | os.PathLike):
+            raise TypeError(f"{name} is one {type(value).__name__}, not a list of them: write [{value!r}]")
+
+
 UNSAFE = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters and those that change the direction of writing, as far as JSON and YAML do not escape them."""
 

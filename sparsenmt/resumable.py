@@ -3,11 +3,12 @@
 Until it is complete, the output NAME consists of two hidden files beside its final path:
 
 ``.NAME.partial``   the lines so far; the process that writes it holds a lock on it
-``.NAME.journal``   sealed: the task, the number of input lines that are done, size and hash of their output
+``.NAME.journal``   sealed: the task, the number of input lines that are done, size and hash of their output, and the
+                    choices of kernels so far
 
 The journal is written after the bytes that it describes are flushed to disk, and only a complete file gets the output's
-name. A run with the same task, and a partial file with the recorded hash, appends to it; bytes after the recorded size
-are truncated. Otherwise the output is started anew.
+name. A run with the same task and choices, and a partial file with the recorded hash, appends to it; bytes after the
+recorded size are truncated. Otherwise the output is started anew.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from sparsenmt.files import (
     sha256_file,
     write_sealed,
 )
+from sparsenmt.native.numerics import Choices, changed_choices, known_choices
 from sparsenmt.records import Count, typed
 
 _BLOCK = 1 << 20
@@ -47,12 +49,13 @@ _STARTED_ANEW = "The output is written again from the beginning."
 
 @dataclass(frozen=True)
 class _Journal:
-    """The journal: the task as ``work``, the input lines that are done, size and hash of their output."""
+    """The journal: the task as ``work``, the input lines that are done, size and hash of their output; choices."""
 
     work: dict[str, Any]
     lines: Count
     bytes: Count
     sha256: str
+    choices: Choices = field(default_factory=dict)
 
 
 class ResumableOutput:
@@ -128,7 +131,9 @@ class ResumableOutput:
             return "the input cannot be read from the middle"
         if changed := changed_values(journal.work, self._task):
             names = [_describe(*change) for change in changed]
-            return "; ".join(names[:3]) + (f"; and {len(names) - 3} more" if len(names) > 3 else "")
+            return _joined(names)
+        if other := changed_choices(journal.choices):
+            return f"kernels and PyTorch would be chosen otherwise: {_joined(other)}"
         if lines == self._total and not os.fstat(self._descriptor).st_size:
             self.complete = _has_content(self._target, size, digest)
         if not self.complete and not self._hash_start(size, digest):
@@ -177,7 +182,10 @@ class ResumableOutput:
             os.fsync(self._descriptor)
             write_sealed(
                 self._journal,
-                {"work": self._task, "lines": lines, "bytes": self._bytes, "sha256": self._digest.hexdigest()},
+                {
+                    **{"work": self._task, "lines": lines, "bytes": self._bytes, "sha256": self._digest.hexdigest()},
+                    "choices": known_choices(),
+                },
             )
         self.lines = lines
 
@@ -251,6 +259,10 @@ def _has_content(path: Path, size: int, digest: str) -> bool:
         return path.is_file() and path.stat().st_size == size and sha256_file(path) == digest
     except OSError:
         return False
+
+
+def _joined(names: Sequence[str]) -> str:
+    return "; ".join(names[:3]) + (f"; and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _describe(key: str, old: Any, new: Any) -> str:

@@ -4,7 +4,7 @@
 ``tokenizers/``           the vocabularies
 ``features/``             fitted source features
 ``weights.safetensors``   the model
-``manifest.json``         format, data fingerprint, hashes of vocabularies and features, provenance
+``manifest.json``         format, data fingerprint, hashes of vocabularies and features, sides of the training text
 ``metrics.jsonl``         the log of training; ``tensorboard/``: the same
 ``checkpoints/``          the states of training
 
@@ -18,7 +18,7 @@ import json
 import os
 import platform
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -30,10 +30,11 @@ import sparsenmt
 from sparsenmt.assemble import DTYPES, build_model, load_resolved_recipe, named_dtype
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.shortlist import Shortlist, Shortlists
+from sparsenmt.data.text_sides import TextSides
 from sparsenmt.data.tokenizers.frame import FramePair
 from sparsenmt.data.tokenizers.tokenizer import SHORTLIST, Tokenizers
 from sparsenmt.devices import pick_device
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, check_lists
 from sparsenmt.files import (
     DamagedFileError,
     check_absent,
@@ -92,18 +93,12 @@ _WEIGHTS_HINT = "Training writes them when it ends; `sparsenmt average` computes
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """The parts of a model directory that decide its outputs: a cached result holds as long as they are the same.
-
-    Args:
-        files: path -> hash and size of the vocabularies and fitted features, as in the manifest.
-        model: the recipe's `model` section, disabled heads included.
-        max_source_length: most source tokens that are read, `</s>` not counted.
-    """
+    """The parts of a model directory that decide its outputs: a cached result holds as long as they are the same."""
 
     weights: str  # hash
-    files: Mapping[str, Mapping[str, Any]]
-    model: Mapping[str, Any]
-    max_source_length: int
+    files: Mapping[str, Mapping[str, Any]]  # of the vocabularies and fitted features, as in the manifest
+    model: Mapping[str, Any]  # the recipe's section, disabled heads included
+    max_source_length: int  # most source tokens that are read, `</s>` not counted
 
     @property
     def digest(self) -> str:
@@ -124,6 +119,7 @@ class Bundle:
         weights_digest: hash of the weights that were read.
         files: path -> hash and size of the vocabularies and fitted features, as in the manifest.
         dtype: data type of the packed weights; None: the weights are unpacked, as they were trained.
+        text: the sides of the training text; None: not known, as of models of earlier versions.
     """
 
     recipe: Recipe
@@ -134,6 +130,7 @@ class Bundle:
     weights_digest: str = ""
     files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dtype: torch.dtype | None = None
+    text: TextSides | None = None
 
     @cached_property
     def shortlist(self) -> Callable[[Decoding], Shortlist | None]:
@@ -220,6 +217,7 @@ def initialise(
     started_from: Mapping[str, str] | None = None,
     imported_from: Mapping[str, Any] | None = None,
     shortlist: Shortlist | None = None,
+    text: TextSides | None = None,
 ) -> None:
     """Write a model directory except for the weights. The manifest is written last: without it, the rest is invalid.
 
@@ -241,6 +239,7 @@ def initialise(
         "data_fingerprint": fingerprint,
         "started_from": dict(started_from) if started_from else None,
         **({"imported_from": dict(imported_from)} if imported_from else {}),
+        **({"text": asdict(text)} if text is not None else {}),
         "files": {f"{part}/{name}": entry for part in _PARTS for name, entry in file_entries(directory / part).items()},
         "provenance": {
             "sparsenmt": sparsenmt.__version__,
@@ -267,7 +266,7 @@ def is_unfinished(directory: Path) -> bool:
 
 
 def _check_files(directory: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
-    """Check the vocabularies and features of a model directory: all are in the manifest, with their hashes."""
+    """Check vocabularies and features: all are in the manifest, with their hashes."""
     present = [f"{part}/{name}" for part in _PARTS for name in list_files(directory / part)]
     if missing := sorted({*present, *_ALWAYS} - files.keys()):
         raise DamagedFileError(f"does not name {missing[0]}", where=str(directory / MANIFEST), hint=_COPY_HINT)
@@ -370,6 +369,7 @@ class _ModelManifest:
     provenance: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     average: dict[str, Any] | None = None
+    text: TextSides | None = None
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
@@ -393,6 +393,11 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     typed(manifest, _ModelManifest, path, hint=_COPY_HINT)
     file_entries_of(manifest, path, names=_NAMES, hint=_COPY_HINT)
     return {"started_from": None, "provenance": {}} | manifest
+
+
+def text_sides(directory: Path) -> TextSides | None:
+    """Return the sides of a model's training text, if they are known."""
+    return typed(read_manifest(directory), _ModelManifest, directory / MANIFEST, hint=_COPY_HINT).text
 
 
 def write_weights(
@@ -423,11 +428,8 @@ def write_weights(
 def _owner(files: Mapping[str, Mapping[str, Any]], recipe: Mapping[str, Any]) -> str:
     """Return the hash that ties weights to their vocabularies, features and `model` section, as they are written.
 
-    The section is taken without defaults: a later version of this program may have more of them.
-
-    Args:
-        files: of the manifest.
-        recipe: as `_stored_recipe` returns it.
+    ``recipe`` as `_stored_recipe` returns it: a later version of this program may have more defaults. ``files``: of the
+    manifest.
     """
     return sha256_text(json.dumps([files, recipe["model"]], sort_keys=True))
 
@@ -482,13 +484,9 @@ def parameter_count(directory: Path) -> int:
 
 
 def _read_weights(directory: Path, model: torch.nn.Module, owner: str) -> str:
-    """Load the weights of a model directory into a model; returns their hash.
+    """Load the weights of a model directory, whose `_owner` is given, into a model; returns their hash.
 
-    Args:
-        owner: `_owner` of the directory.
-
-    Raises:
-        UserError: they are missing, damaged, do not fit, or belong to another model directory.
+    UserError if they are missing, damaged, do not fit, or belong to another model directory.
     """
     path = directory / WEIGHTS
     if not path.exists():
@@ -515,11 +513,8 @@ def _check_owner(directory: Path, owner: str) -> None:
 def starting_weights(directory: Path, model: torch.nn.Module) -> tuple[dict[str, Tensor], list[str]]:
     """Return the weights of a model directory for a model that may have additional sparsity methods with parameters.
 
-    Returns:
-        all of the model's weights, and the names of those that the directory lacks, whose values are the model's own.
-
-    Raises:
-        UserError: the weights are missing or damaged, or other parameters differ.
+    They are all of the model's, and the names of those that the directory lacks, whose values are the model's own.
+    UserError if the weights are missing or damaged, or other parameters differ.
     """
     path = directory / WEIGHTS
     if not path.exists():
@@ -572,6 +567,7 @@ def open_model(
         languages: of source and target, instead of those of the recipe; `Bundle.recipe` has them, too.
         any_task: open a language model, too, which otherwise is a UserError.
     """
+    check_lists(languages=languages)
     device = pick_device(device, "--device") if isinstance(device, str) else device
 
     def read(real: Path) -> Bundle:
@@ -588,7 +584,8 @@ def open_model(
         sizes = {"source_size": tokenizers.source.size, "target_size": tokenizers.target.size}
         model = build_model(recipe.model, **sizes, seed=recipe.training.seed)
         digest = _read_weights(real, model, owner)
-        return Bundle(recipe, tokenizers, features, model, device, digest, manifest["files"])
+        parts = recipe, tokenizers, features, model, device, digest, manifest["files"]
+        return Bundle(*parts, text=text_sides(real))
 
     bundle = read_consistently(Path(directory), _READ, read)
     if any(languages):

@@ -27,9 +27,10 @@ from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence, read_tag
 from sparsenmt.data.text import check_readable, read_lines
 from sparsenmt.data.tokenizers.tokenizer import unknown_texts
 from sparsenmt.decoding.documents import translate_aligned
-from sparsenmt.decoding.inputs import SourceLine, cut_warning, read_sources, warn_of_sources, warn_of_unknown_lines
+from sparsenmt.decoding.inputs import SourceLine, cut_warning, read_sources, warn_of_sources
 from sparsenmt.decoding.text_scores import TextReading, encode_text
 from sparsenmt.decoding.translate import Translation, translate_lines
+from sparsenmt.decoding.unusual_text import warn_of_unusual_lines
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_scoring
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
@@ -468,13 +469,13 @@ class AnalyzedModel:
         found, rows, tokenizer = [], [], self.bundle.tokenizers.target
         for source in self.sources:
             ids = tokenizer.encode(lines[source.number])
-            rows.append((source.number, ids, lines[source.number]))
+            rows.append((source.number, ids, lines[source.number], 0 if len(ids) > most else len(ids)))
             if len(ids) > most:
                 name = f"{session.target}, line {source.number + 1},"
                 notify(cut_warning(name, most, len(ids) - most, "read"))
             unknown = unknown_texts(tokenizer, lines[source.number])
             found.append(TargetLine(ids[:most], unknown=unknown, frame=frame))
-        warn_of_unknown_lines(self.bundle, rows, str(session.target), "target")
+        warn_of_unusual_lines(self.bundle, rows, str(session.target), "target")
         return found
 
     def attend(

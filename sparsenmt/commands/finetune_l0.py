@@ -61,10 +61,13 @@ def command(
     Its max_updates and its schedules of weights count from the beginning of the fine-tuning. Without RECIPE the model's
     own is used, with l0drop at the encoder's output.
 
-    Training continues from MODEL_DIR's newest checkpoint, with the optimizer's moments and the learning rate of that
-    update, unless --restart is given. With lists of weights and targets, or with --baseline, every value gets a
-    directory of its own below --output; a table and a plot of quality against sparsity (Fig. 4) are written beside
-    them; --beam-size and --batch-tokens are those of that comparison. If it is interrupted, the same command resumes.
+    Training continues from MODEL_DIR's newest checkpoint, with the optimizer's moments and the learning rate that the
+    recipe's schedule has at that update, unless --restart is given. A linear or cosine schedule has ended there: then
+    the rate is constant, as inverse_sqrt would have it, and at least a tenth of learning_rate.
+
+    With lists of weights and targets, or with --baseline, every value gets a directory of its own below --output; a
+    table and a plot of quality against sparsity (Fig. 4) are written beside them; --beam-size and --batch-tokens are
+    those of that comparison. If it is interrupted, the same command resumes.
 
     \b
     --keep average  the mean of the last checkpoints, the recipe's `average_last`, or 5; with --target, validation

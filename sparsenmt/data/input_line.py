@@ -13,6 +13,7 @@ from itertools import tee
 from sparsenmt.data.documents import check_id_count, read_document_ids
 from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence
 from sparsenmt.data.text import StrPath, pair_lines
+from sparsenmt.errors import check_lists
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ def input_lines(
     documents: Sequence[str] | None = None,
 ) -> list[InputLine]:
     """Make input lines of texts, numbered from ``first`` on; ``tags`` and ``documents`` have one entry per text."""
+    check_lists(texts=texts, documents=documents)
     return [
         InputLine(first + i, text, None if tags is None else tags[i], None if documents is None else documents[i])
         for i, text in enumerate(texts)
@@ -48,6 +50,7 @@ def input_lines(
 
 def numbered_lines(texts: Iterable[str], first: int = 0) -> Iterator[InputLine]:
     """Make input lines of a stream of texts, numbered from ``first`` on."""
+    check_lists(texts=texts)
     return (InputLine(number, text) for number, text in enumerate(texts, start=first))
 
 

@@ -5,11 +5,9 @@ Shapes: B sentences, S source tokens, </s> included.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 
@@ -20,14 +18,12 @@ from sparsenmt.data.text import bounded_batches
 from sparsenmt.data.tokenizers.frame import Frame
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
 from sparsenmt.data.vocabulary import BOS, EOS, UNK
-from sparsenmt.data.word_spaces import character_count
-from sparsenmt.errors import UserError, is_out_of_memory, printable
+from sparsenmt.decoding.unusual_text import warn_of_unusual_lines
+from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.sockets import nonfinite_method
 from sparsenmt.progress import notify
 from sparsenmt.store import Bundle
-
-_NAMED = 5  # lines whose numbers a warning names
 
 
 @dataclass(frozen=True)
@@ -70,6 +66,11 @@ class SourceLine:
         """Number of tokens that are read, `</s>` and the frame not counted."""
         return len(self.ids) - 1 - self.frame.size
 
+    @property
+    def as_read(self) -> tuple[int, list[int], str, int]:
+        """The line for `UnusualText.add`; one that is cut is not judged by its length."""
+        return self.number, self.ids, self.text, 0 if self.cut else self.kept
+
     def token_names(self, tokenizer: Tokenizer) -> list[str]:
         """Return the tokens as strings, `</s>` included; an unknown one is its text."""
         return tokenizer.pieces(self.ids, unknown_texts(tokenizer, self.text) if UNK in self.ids else ())
@@ -90,100 +91,13 @@ def cut_summary(cut: int, limit: int) -> str:
     return f"{sources} cut to {limit:,} token{'' if limit == 1 else 's'} (data.filters.max_source_length)"
 
 
-class UnknownLines:
-    """The lines of a text of which a model's vocabulary knows less than half: by characters, spaces not counted.
-
-    A run of unknown characters is one token of SentencePiece, so that a share of tokens would say little.
-    """
-
-    def __init__(self, bundle: Bundle, side: Literal["source", "target"] = "source") -> None:
-        language = getattr(bundle.recipe.data, f"{side}_language")
-        self._tokenizer: Tokenizer = getattr(bundle.tokenizers, side)
-        self._side = side if language == side else f"{side} ({language})"  # the side is the default
-        self._vocabulary = "the model's vocabulary" if bundle.tokenizers.shared else f"the {side} vocabulary"
-        self._read, self._found, self._first = 0, 0, list[int]()
-
-    def add(self, number: int, ids: Sequence[int], text: str) -> bool:
-        """Read a line, numbered from 0; return True if it is mostly unknown."""
-        characters = character_count(text)
-        self._read += characters > 0
-        if UNK not in ids:
-            return False
-        if 2 * sum(map(character_count, unknown_texts(self._tokenizer, text))) <= characters:
-            return False
-        self._found += 1
-        self._first += [number + 1] if len(self._first) < _NAMED else []
-        return True
-
-    def counts(self) -> tuple[int, int, list[int]]:
-        """Return the lines that were read, those that were found, and the numbers of the first of these."""
-        return self._read, self._found, self._first
-
-    def merge(self, read: int, found: int, first: Sequence[int]) -> None:
-        """Add the `counts` of lines that come after these."""
-        self._read, self._found, self._first = self._read + read, self._found + found, [*self._first, *first][:_NAMED]
-
-    def warning(self, text: str = "") -> str | None:
-        """Return the warning about these lines; None if there are none. ``text``: its name."""
-        if not self._found:
-            return None
-        lines = f"{self._found:,} of {self._read:,} lines are" if self._read > 1 else "the line is"
-        more = ", ..." if self._found > len(self._first) else ""
-        numbers = f" (line{'s' if self._found > 1 else ''} {', '.join(map(str, self._first))}{more})"
-        why = f"another language or script than the model's {self._side}, or swapped sides"
-        return f"warning: {text and f'{text}: '}{lines} mostly unknown to {self._vocabulary}{numbers}: {why}"
-
-
-class LostSpaces:
-    """The prompts of a language model with spaces that its tokenizer does not keep."""
-
-    def __init__(self) -> None:
-        self.found: tuple[int, int, str] | None = None
-        """Their number; the number of the first, from 1; and the text that is read in its place."""
-
-    def add(self, number: int, prompt: str, read: str) -> None:
-        """Compare a prompt, numbered from 0, with the text that is read."""
-        if _spaces(prompt) != _spaces(read):
-            self.merge((1, number + 1, read))
-
-    def merge(self, found: tuple[int, int, str] | None) -> None:
-        """Add what was found in lines that come after these."""
-        if found is not None:
-            self.found = found if self.found is None else (self.found[0] + found[0], *self.found[1:])
-
-    def warning(self) -> str | None:
-        """Return the warning about them; None if there are none."""
-        if self.found is None:
-            return None
-        count, number, read = self.found
-        prompts = "1 prompt has" if count == 1 else f"{count:,} prompts have"
-        lost = f"{prompts} spaces that the model's tokenizer does not keep"
-        return f"warning: {lost}: line {number} is read as '{printable(read)}'"
-
-
-def _spaces(text: str) -> list[int]:
-    """The lengths of the spaces of a text: before the first word, after each."""
-    return [len(run) for run in re.split("[^ ]+", text)]
-
-
-def warn_of_unknown_lines(
-    bundle: Bundle, lines: Iterable[tuple[int, Sequence[int], str]], text: str, side: Literal["source", "target"]
-) -> None:
-    """Report the lines (number from 0, tokens, text) of one side that are mostly unknown, if there are any."""
-    unknown = UnknownLines(bundle, side)
-    for line in lines:
-        unknown.add(*line)
-    if (warning := unknown.warning(text)) is not None:
-        notify(warning)
-
-
-def warn_of_unknown_sources(bundle: Bundle, lines: Iterable[SourceLine], text: str) -> None:
-    """Report the sources that are mostly unknown, if there are any; ``text``: its name in messages."""
-    warn_of_unknown_lines(bundle, ((line.number, line.ids, line.text) for line in lines), text, "source")
+def warn_of_unusual_sources(bundle: Bundle, lines: Iterable[SourceLine], text: str) -> None:
+    """Report what is unusual in sources, as `UnusualText` finds it; ``text``: its name in messages."""
+    warn_of_unusual_lines(bundle, (line.as_read for line in lines), text, "source")
 
 
 def warn_of_sources(bundle: Bundle, lines: Sequence[SourceLine], text: str, done: str) -> None:
-    """Report sources that are mostly unknown, and cut ones.
+    """Report what is unusual in sources, and cut ones.
 
     Of cut ones, their number if the recipe cuts them, otherwise every line that is too long for the model.
 
@@ -191,7 +105,7 @@ def warn_of_sources(bundle: Bundle, lines: Sequence[SourceLine], text: str, done
         text: the name of the text in messages.
         done: the participle for what happens to the tokens that are kept, e.g. "translated".
     """
-    warn_of_unknown_sources(bundle, lines, text)
+    warn_of_unusual_sources(bundle, lines, text)
     cut = [line for line in lines if line.cut]
     if cut and bundle.cuts_by_choice:
         notify(cut_summary(len(cut), bundle.max_source_length))

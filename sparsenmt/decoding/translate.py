@@ -102,7 +102,11 @@ def translate_lines(
 def translate_texts(
     bundle: Bundle, texts: Iterable[str], options: Decoding, *, advance: Callable[[int], object] | None = None
 ) -> list[str]:
-    """Translate plain texts, in order; arguments and errors are those of `translate_lines`."""
+    """Translate plain texts, in order; arguments and errors are those of `translate_lines`.
+
+    Raises:
+        TypeError: ``texts`` is a single string.
+    """
     return [each.text for each in translate_lines(bundle, numbered_lines(texts), options, advance=advance)]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, check_lists
 from sparsenmt.metric import METRICS
 
 DEFAULT_TOKENIZER = "13a"
@@ -57,6 +57,9 @@ class ScoringOptions:
     tokenize: str | None = None
     language: str | None = None
     unspaced: bool | None = None
+
+    def __post_init__(self) -> None:
+        check_lists(metrics=self.metrics)
 
     def with_default(self, metrics: Sequence[str]) -> Self:
         """Return these options without repeated metrics, or with ``metrics`` if they name none."""

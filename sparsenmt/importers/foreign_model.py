@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from sparsenmt.data.shortlist import Shortlist
+from sparsenmt.data.text_sides import TextSides
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 
 
@@ -20,6 +21,7 @@ class ForeignModel:
             of the directory fills in what every recipe must have.
         weights: in fp32, by this program's names; the rows of tables in the order of this program's ids.
         notes: what differs from the original program; printed, and written to the directory.
+        text: what is known of its training text.
         shortlist: the target tokens that may come out of each source token, if the model has one.
     """
 
@@ -28,3 +30,4 @@ class ForeignModel:
     tokenizers: Tokenizers
     notes: tuple[str, ...] = ()
     shortlist: Shortlist | None = None
+    text: TextSides | None = None

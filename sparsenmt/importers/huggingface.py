@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.assemble import build_model
+from sparsenmt.data.text_sides import TextSides
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.data.vocabulary import BOS
 from sparsenmt.errors import UserError
@@ -36,7 +37,7 @@ from sparsenmt.importers.foreign_files import (
     whole_number,
 )
 from sparsenmt.importers.foreign_model import ForeignModel
-from sparsenmt.importers.huggingface_tokenizers import HuggingFaceTokenizers
+from sparsenmt.importers.huggingface_tokenizers import HuggingFaceTokenizers, tokenizer_limit
 from sparsenmt.model.embeddings import Wavelengths, sinusoids
 from sparsenmt.model.protocol import NEVER
 from sparsenmt.model.transformer import Tie, table_keys
@@ -331,7 +332,9 @@ def convert(
     if unnamed := output.shape[0] - len(set(target_ids.tolist()) - {-1}):
         notes.append(f"{unnamed:,} rows of the output are left out: the tokenizer has no token for them.")
     recipe = {"model": section, "data": {"tokenizer": {"shared": tokenizers.shared}}, "decoding": decoding}
-    return ForeignModel(recipe, weights, tokenizers, tuple(notes))
+    most = config.number("max_position_embeddings")
+    text = TextSides((min(most, tokenizer_limit(config.path.parent) or most) - 1, most - 1))  # `</s>` not counted
+    return ForeignModel(recipe, weights, tokenizers, tuple(notes), text=text)
 
 
 class _Tensors:

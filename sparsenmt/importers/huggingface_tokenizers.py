@@ -46,6 +46,12 @@ _PEGASUS_OFFSET = 103
 _MOST_BYTES = 1 << 28  # of a tokenizer's file
 
 
+def tokenizer_limit(directory: Path) -> int | None:
+    """The most tokens of a source, `</s>` counted, that the settings of a tokenizer name; None if they name none."""
+    limit = _Files(directory, {}).object(_SETTINGS).get("model_max_length")
+    return limit if type(limit) is int and 1 < limit < 1 << 30 else None  # 10 to the 30 stands for none
+
+
 @dataclass(frozen=True)
 class _Files:
     """The files of a directory."""

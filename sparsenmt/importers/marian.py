@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sparsenmt.data.text_sides import TextSides
 from sparsenmt.data.tokenizers.frame import Frames
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
@@ -64,6 +65,7 @@ _SETTINGS = {
     **{"max-length-factor": real_number(0.01, 1000), "allow-unk": SWITCH},
 }
 """The values that keys of decoding settings may have."""
+_TRAINED_LENGTH = 200  # tokens: no file says with which `max-length` a model was trained; students are with this one
 _MOST_SIZE, _MOST_LAYERS = 1 << 16, 1000  # as in recipes
 _GELU = 1.702  # Marian's gelu(x) is x sigmoid(1.702 x), which is silu(1.702 x) / 1.702
 _NORMS = {("n", "a"): "pre", ("", "an"): "post"}
@@ -128,6 +130,7 @@ def read_marian(source: Path, vocabularies: Sequence[Path] = ()) -> ForeignModel
         tokenizers=Tokenizers(pair[0].tokenizer, pair[1].tokenizer, shared, _frames(pair[0])),
         notes=tuple(notes),
         shortlist=shortlist,
+        text=TextSides((_TRAINED_LENGTH, _TRAINED_LENGTH)),
     )
 
 

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sparsenmt.model.dropout import dropout
+from sparsenmt.native.choice import AS_FAST
 from sparsenmt.native.kernels import MOST_IN_ORDER, kernels, kernels_for
 from sparsenmt.native.onednn import linear
 from sparsenmt.native.packing import PackedMatrix, RowTable, has_whole_rows
@@ -37,7 +38,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
 _CLEARLY = 1.1
-_AS_FAST = 1.05  # of the other's time: closer is noise
 _TYPICAL_ROWS = 128  # of a decoding batch; packing for fewer rows would gain nothing
 
 Product = Callable[[Tensor], Tensor]
@@ -166,7 +166,7 @@ def can_hold_table(weight: Tensor) -> bool:
     large = weight.numel() * 4 > LAST_LEVEL_CACHE_SIZE
     if found is None or not large or weight.dtype not in compiled_dtypes(weight):
         return False
-    return max(found.ratios("packed product", torch.float32, *weight.shape)) < _AS_FAST
+    return max(found.ratios("packed product", torch.float32, *weight.shape)) < AS_FAST
 
 
 class CompiledProduct:

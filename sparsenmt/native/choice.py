@@ -27,7 +27,8 @@ _LENGTHS, _LONGEST = ((20, 14), (48, 30), (128, 80)), 256  # (longest of a class
 Trial = tuple[Callable[[], object], Callable[[], object]]
 """A problem that is solved by the kernel, and by PyTorch."""
 
-_CLEARLY = 0.95  # of PyTorch's time, at most: closer to 1, noise would decide
+CLEARLY = 0.95  # of PyTorch's time, at most: closer to 1, noise would decide
+AS_FAST = 1.05  # of PyTorch's time: where the kernel is wanted for its memory
 _SECONDS, _MORE_SECONDS = 0.01, 0.06  # of a measurement; of a close one
 _CLOSE = 0.8, 1.2
 _LEAST, _MOST = 7, 60  # turns; with fewer, other programs decide
@@ -38,6 +39,8 @@ def usual_length(count: int) -> int:
     """The length that is measured for this number of tokens. There are four, so that few are measured."""
     return next((stands for most, stands in _LENGTHS if count <= most), _LONGEST)
 
+
+_known: dict[str, dict[str, float]] = {}  # of this process: name of a record -> `Choice.ratios`
 
 _alone = threading.RLock()
 """Held until a measurement is kept: several searches of this process may meet a class at the same time."""
@@ -64,7 +67,7 @@ class Choice:
         """The kernel's time over PyTorch's, by class, with this number of threads: those that are known so far."""
         threads = torch.get_num_threads()
         if threads not in self._ratios:
-            self._ratios[threads] = self._kept(threads)
+            self._ratios[threads] = _known[self._record(threads)] = kept_ratios(self._record(threads))
         return self._ratios[threads]
 
     def ratio(self, name: str, trial: Callable[[], Trial]) -> float:
@@ -74,7 +77,7 @@ class Choice:
 
     def faster(self, name: str, trial: Callable[[], Trial]) -> bool:
         """Return True if the kernel is clearly faster than PyTorch, or SPARSENMT_NATIVE=always."""
-        return os.environ.get(SWITCH) == ALWAYS or self.ratio(name, trial) < _CLEARLY
+        return os.environ.get(SWITCH) == ALWAYS or self.ratio(name, trial) < CLEARLY
 
     def _measured(self, name: str, trial: Callable[[], Trial]) -> float:
         threads = torch.get_num_threads()
@@ -82,7 +85,9 @@ class Choice:
             if name in self.ratios:  # another search of this process has measured it meanwhile
                 return self.ratios[name]
             found = measure(*trial())
-            known = {name: found} | self._kept(threads)  # a ratio that another process has kept meanwhile is preferred
+            known = {name: found} | kept_ratios(
+                self._record(threads)
+            )  # a ratio that another process has kept meanwhile is preferred
             self._ratios[threads] |= known
             cache.write_record(self._record(threads), {"ratios": known})
             return self._ratios[threads][name]
@@ -90,12 +95,18 @@ class Choice:
     def _record(self, threads: int) -> str:
         return f"{self._library}-speed-{threads}.json"
 
-    def _kept(self, threads: int) -> dict[str, float]:
-        """The ratios in the cache; values of other types are ignored."""
-        ratios = (cache.read_record(self._record(threads)) or {}).get("ratios")
-        if not isinstance(ratios, dict):
-            return {}
-        return {str(name): ratio for name, ratio in ratios.items() if _is_ratio(ratio)}
+
+def known_ratios() -> dict[str, dict[str, float]]:
+    """The ratios that this process has read or measured: name of their record -> class -> ratio."""
+    return {record: dict(ratios) for record, ratios in _known.items() if ratios}
+
+
+def kept_ratios(record: str) -> dict[str, float]:
+    """The ratios of a record in the cache; values of other types are ignored."""
+    ratios = (cache.read_record(record) or {}).get("ratios")
+    if not isinstance(ratios, dict):
+        return {}
+    return {str(name): ratio for name, ratio in ratios.items() if _is_ratio(ratio)}
 
 
 def _is_ratio(found: object) -> bool:

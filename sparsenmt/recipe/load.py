@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, check_lists
 from sparsenmt.recipe.checks import contradictions
 from sparsenmt.recipe.errors import Problem, YamlOrigin, raise_together
 from sparsenmt.recipe.key_paths import key_path
@@ -40,6 +40,7 @@ def load(
     Raises:
         UserError: the file cannot be read; or all problems of the recipe, in one message.
     """
+    check_lists(overrides=overrides)
     node, problems = read_with_bases(Path(path))
     if any(problem.path[:1] == ("base",) for problem in problems):
         raise_together(problems, str(path))  # the base may contain what would be reported as missing

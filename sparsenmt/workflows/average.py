@@ -8,7 +8,7 @@ from pathlib import Path
 from sparsenmt import store
 from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.devices import pick_device, use_threads
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, check_lists
 from sparsenmt.files import check_absent
 from sparsenmt.progress import notify
 from sparsenmt.report.tables import Report
@@ -44,6 +44,7 @@ def average(
     Raises:
         UserError: there are no such checkpoints, ``output`` exists, or the prepared data are missing or others.
     """
+    check_lists(last=last, updates=updates)
     manifest = store.read_manifest(model)
     version = store.model_version(model)
     target = None if output is None or output.resolve() == model.resolve() else output

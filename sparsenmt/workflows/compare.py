@@ -11,7 +11,7 @@ from sparsenmt.analysis.labels import SITE_NAMES
 from sparsenmt.decoding.decoding_time import time_decoding
 from sparsenmt.decoding.translate import Translation
 from sparsenmt.devices import pick_device, use_threads
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, check_lists
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
@@ -98,6 +98,9 @@ class CompareRequest:
     source_language: str | None = None
     target_language: str | None = None
     files: ReportFiles = field(default_factory=ReportFiles)
+
+    def __post_init__(self) -> None:
+        check_lists(models=self.models)
 
     @property
     def run(self) -> ModelRun:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,13 +14,15 @@ from sparsenmt.errors import UserError
 from sparsenmt.files import check_absent, new_directory
 from sparsenmt.progress import notify
 from sparsenmt.recipe.auxiliary_loss import Ramp
-from sparsenmt.recipe.schema import Recipe
+from sparsenmt.recipe.schema import Recipe, Training
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.distribution import Workers
 from sparsenmt.training.state import Progress
 from sparsenmt.workflows.prepare import open_prepared
 from sparsenmt.workflows.run_checks import same_vocabularies
 from sparsenmt.workflows.train import StartingPoint
+
+_LEAST_RATE = 0.1  # of the peak
 
 
 def starting_point(model: Path, *, weights_only: bool, remedy: str) -> tuple[StartingPoint, Progress]:
@@ -42,8 +45,37 @@ def starting_point(model: Path, *, weights_only: bool, remedy: str) -> tuple[Sta
     return StartingPoint(model, newest), newest.progress()
 
 
+def rate_after(training: Training, start: Progress) -> float | None:
+    """Return the constant learning rate after a schedule that falls to 0; None: the schedule goes on.
+
+    A linear or cosine schedule has no rate left at its end, and little if it were stretched to a few more updates.
+    Zhang et al. 2021 keep ``inverse_sqrt``: the rate is what that would have, but at least a tenth of the peak, as
+    where there was no warm-up.
+    """
+    if not start.update or not training.falls_to_zero:
+        return None
+    return training.learning_rate * min(max(math.sqrt(training.warmup_updates / start.update), _LEAST_RATE), 1.0)
+
+
+def tell_rate(recipe: Recipe, start: Progress) -> None:
+    """Report the learning rate of a run that continues another one whose schedule has ended."""
+    if not _was_begun_falling(recipe) and (rate := rate_after(recipe.training, start)) is not None:
+        notify(
+            f"after its {recipe.training.schedule} schedule the model is trained on with a constant learning rate of "
+            f"{rate:.3g}, {rate / recipe.training.learning_rate:.0%} of the peak; training.learning_rate scales it"
+        )
+
+
+def _was_begun_falling(recipe: Recipe) -> bool:
+    """True if an earlier version has begun the run: its rate falls to 0 again, on the stretched schedule."""
+    directory = Path(recipe.directory)
+    return (directory / store.MANIFEST).exists() and store.read_recipe(directory).training.falls_to_zero
+
+
 def counted_on(recipe: Recipe, start: Progress, updates: int | None) -> Recipe:
     """Return the recipe with updates, epochs and schedules that count from the beginning of the first run.
+
+    After a schedule that has fallen to 0 the rate is that of `rate_after`.
 
     Args:
         start: progress of the first run.
@@ -53,7 +85,9 @@ def counted_on(recipe: Recipe, start: Progress, updates: int | None) -> Recipe:
     # A run that takes over another run's state begins with a new epoch.
     epochs = None if training.max_epochs is None else training.max_epochs + (start.epoch + 1 if start.update else 0)
     further = training.max_updates if updates is None else updates
-    changed = {"max_updates": max(start.update + further, 1), "max_epochs": epochs}
+    changed: dict[str, object] = {"max_updates": max(start.update + further, 1), "max_epochs": epochs}
+    if (rate := rate_after(training, start)) is not None and not _was_begun_falling(recipe):
+        changed |= {"schedule": "constant", "learning_rate": rate}
     losses = {
         name: loss.model_copy(update={"weight": _later(loss.weight, start), "target": _later(loss.target, start)})
         for name, loss in recipe.losses.items()
@@ -108,7 +142,8 @@ def _write_untrained(recipe: Recipe, start: StartingPoint) -> None:
     model = build_model(recipe.model, **sizes, seed=recipe.training.seed)
     weights, added = store.starting_weights(start.directory, model)
     with new_directory(directory.resolve(), start.directory) as partial:
-        store.initialise(partial, recipe, data.tokenizers, data.features, data.fingerprint, started_from=record)
+        parts = data.tokenizers, data.features, data.fingerprint
+        store.initialise(partial, recipe, *parts, started_from=record, text=store.text_sides(start.directory))
         store.write_weights(partial, weights, after=0, made_of=[])
     text = f"; {', '.join(added)}: initial values" if added else ""
     notify(f"{directory}: the weights of {start.directory}{text}")

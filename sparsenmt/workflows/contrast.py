@@ -10,9 +10,9 @@ from pathlib import Path
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.decoding.disabled_heads import heads_by_model
-from sparsenmt.decoding.inputs import read_sources, warn_of_unknown_sources
+from sparsenmt.decoding.inputs import read_sources, warn_of_unusual_sources
 from sparsenmt.devices import pick_device, use_threads
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, check_lists
 from sparsenmt.evaluation.contrast.contrast_report import (
     ModelDecisions,
     drawn,
@@ -90,6 +90,16 @@ class ContrastRequest:
     files: ReportFiles = field(default_factory=ReportFiles)
     items_file: Path | None = None
     suite_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        check_lists(
+            models=self.models,
+            incorrect=self.incorrect,
+            types=self.types,
+            origins=self.origins,
+            training=self.training,
+            disabled_heads=self.disabled_heads,
+        )
 
     def check(self) -> None:
         """Refuse options and files that do not fit one another, before anything is read.
@@ -233,7 +243,7 @@ def _decide(
     limit = request.batch_tokens or decoding.batch_tokens
     with progress_bar(label, scorer.sources) as advance:
         scored = scorer.score(bundle, batch_tokens=limit, depth=decoding.depth, advance=advance)
-    warn_of_unknown_sources(bundle, read_sources(bundle, input_lines(suite.sources)), f"{label}: {suite.name}")
+    warn_of_unusual_sources(bundle, read_sources(bundle, input_lines(suite.sources)), f"{label}: {suite.name}")
     decisions = tuple(map(partial(decide, normalize=request.normalize), scored))
     return ModelDecisions(label, decisions, sum(each.is_cut for each in scored))
 

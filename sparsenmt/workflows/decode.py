@@ -12,7 +12,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
 from pydantic import ValidationError
 
 from sparsenmt import __version__
@@ -30,16 +29,19 @@ from sparsenmt.decoding.documents import (
     translate_blocks,
     translate_documents,
 )
-from sparsenmt.decoding.inputs import LostSpaces, UnknownLines, cut_summary, cut_warning
+from sparsenmt.decoding.inputs import cut_summary, cut_warning
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
+from sparsenmt.decoding.unusual_text import LostSpaces, UnusualText
 from sparsenmt.depth_selector.selector import open_selector
 from sparsenmt.devices import use_threads
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, check_lists
 from sparsenmt.files import sha256_file
 from sparsenmt.interrupts import Interrupted
 from sparsenmt.model.depth_plan import Depth, fastest_first
+from sparsenmt.native.numerics import numerics
+from sparsenmt.native.sources import DECODING
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.choices import DecodingDtype
@@ -98,6 +100,9 @@ class DecodeRequest:
     threads: int | None = None
     device: str = "auto"
     window: int | None = None
+
+    def __post_init__(self) -> None:
+        check_lists(disabled_heads=self.disabled_heads)
 
     def check(self) -> None:
         """Refuse options and files that do not fit one another, before the model is loaded.
@@ -232,7 +237,7 @@ class _Tally:
 
     def __init__(self, bundle: Bundle, *, typed: bool = False, at_once: bool = True) -> None:
         self.mismatches, self.depths = Mismatches(), Counter[Depth]()
-        self._unknown, self._typed, self._told, self._at_once = UnknownLines(bundle), typed, False, at_once
+        self._unusual, self._typed, self._told, self._at_once = UnusualText(bundle), typed, False, at_once
         self._lost = LostSpaces()
         self._limit = bundle.max_source_length if bundle.cuts_by_choice else None
         self._cut = 0
@@ -241,8 +246,8 @@ class _Tally:
     def add(self, translation: Translation) -> None:
         """Count a line or a block."""
         source = translation.source
-        if self._unknown.add(source.number, source.ids, source.text) and self._typed and not self._told:
-            notify(self._unknown.warning() or "")
+        if self._unusual.add(*source.as_read) and self._typed and not self._told:
+            notify(self._unusual.warnings()[0])
             self._told = True
         if isinstance(translation, Continuation) and not source.cut:
             self._lost.add(source.number, source.text, translation.read)
@@ -256,7 +261,7 @@ class _Tally:
         return {
             "warnings": self._warnings,
             "cut": self._cut,
-            "unknown": self._unknown.counts(),
+            "unusual": self._unusual.as_json(),
             "lost": self._lost.found,
             "mismatches": asdict(self.mismatches),
             "depths": [[*depth, count] for depth, count in self.depths.items()],
@@ -267,7 +272,7 @@ class _Tally:
         for warning in other["warnings"]:
             notify(warning)
         self._cut += other["cut"]
-        self._unknown.merge(*other["unknown"])
+        self._unusual.merge(other["unusual"])
         self._lost.merge(None if other["lost"] is None else (*other["lost"],))
         self.mismatches.merge(other["mismatches"])
         self.depths.update({(n, m): count for n, m, count in other["depths"]})
@@ -280,13 +285,13 @@ class _Tally:
         report_mismatches(self.mismatches)
 
     def report_lines(self) -> None:
-        """Report how many lines the recipe cut, how many are mostly unknown, and how many prompts lost spaces."""
+        """Report how many lines the recipe cut, what is unusual in the text, and how many prompts lost spaces."""
         if self._cut and self._limit is not None:
             notify(cut_summary(self._cut, self._limit))
-        if not self._told and (warning := self._unknown.warning()) is not None:
+        for warning in self._unusual.warnings(unknown=not self._told):
             notify(warning)
-        if (warning := self._lost.warning()) is not None:
-            notify(warning)
+        if (lost := self._lost.warning()) is not None:
+            notify(lost)
 
 
 def _ignore(count: int) -> None:
@@ -402,15 +407,8 @@ class _Translator:
     def record(self, source: UnchangedFile) -> dict[str, Any]:
         """Return everything that the output's bytes depend on: only a run with the same record is resumed.
 
-        The number of threads, the device and the version of PyTorch belong to it, since sums in fp32 are rounded in
-        another order; and the window, since its lines share batches.
+        The numerics belong to it, and the window, since its lines share batches.
         """
-        kind = self.bundle.device.type
-        device = (
-            torch.cuda.get_device_name(self.bundle.device)
-            if kind == "cuda"
-            else torch.backends.cpu.get_cpu_capability()
-        )
         documents = self.request.documents
         return {
             "input": sha256_file(source.path),
@@ -425,10 +423,8 @@ class _Translator:
             "window": self.window,
             "n_best": self.request.n_best,
             "json": self.request.as_json,
-            "threads": torch.get_num_threads(),
-            "device": f"{kind} {device}",
             "sparsenmt": __version__,
-            "torch": torch.__version__,
+            **numerics(self.bundle.device, DECODING.name),
         }
 
 

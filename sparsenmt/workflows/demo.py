@@ -14,7 +14,7 @@ from sparsenmt.assemble import load_recipe
 from sparsenmt.data.demo_corpus import write_demo_corpus
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.decoding.translate import translate_texts
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, check_lists
 from sparsenmt.evaluation.metrics import Score, corpus_scores
 from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.files import directory_lock, explain_directory_errors
@@ -53,6 +53,7 @@ def demo(directory: Path, overrides: Sequence[str] = (), run: ModelRun = AS_IN_R
     Raises:
         UserError: an override is wrong, or another process runs the demo in the directory.
     """
+    check_lists(overrides=overrides)
     os.environ["SPARSENMT_DEMO"] = str((directory / "corpus").resolve())
     places = [f"directory={directory / 'model'}", f"data.directory={directory / 'data'}"]
     recipe = load_recipe(find_recipe("demo.yaml"), [*places, *overrides])

@@ -32,7 +32,7 @@ from sparsenmt.assemble import depth_plan
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import write_lines
 from sparsenmt.decoding.decoding_time import time_decoding
-from sparsenmt.decoding.inputs import read_sources, warn_of_unknown_sources
+from sparsenmt.decoding.inputs import read_sources, warn_of_unusual_sources
 from sparsenmt.decoding.kept_translations import KeptTranslations
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import translate_texts
@@ -323,7 +323,7 @@ class _DepthTable:
                         bundle = open_model(directory, device=self.request.device, languages=self.request.languages)
                         check_identity(bundle, identity, directory)
                         warn_of_single_lines(bundle)
-                        warn_of_unknown_sources(bundle, read_sources(bundle, input_lines(self.sources)), run.system)
+                        warn_of_unusual_sources(bundle, read_sources(bundle, input_lines(self.sources)), run.system)
                     description = f"{run.system}, {run.search}, {n}+{m}"
                     with progress_bar(description, len(self.sources), done=len(lines)) as advance:
                         lines = kept.at(bundle, run.depth, advance=advance)

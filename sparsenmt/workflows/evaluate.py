@@ -13,7 +13,7 @@ from sparsenmt.analysis.gates import LineBatches
 from sparsenmt.analysis.observe import TargetLine, observe
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_aligned
-from sparsenmt.decoding.inputs import SourceLine, read_sources, warn_of_unknown_sources
+from sparsenmt.decoding.inputs import SourceLine, read_sources, warn_of_unusual_sources
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
 from sparsenmt.evaluation.metrics import check_scoring, corpus_scores
@@ -268,7 +268,7 @@ def _new_evaluation(bundle: Bundle, directory: Path, text: TestText, run: ModelR
     sources, _ = text.read()
     with progress_bar(f"{directory.name}: {text.name}", len(sources)) as advance:
         lines, found = translate_text(bundle, text, sources, advance)
-    warn_of_unknown_sources(bundle, (each.source for each in found), f"{directory.name}: {text.source}")
+    warn_of_unusual_sources(bundle, (each.source for each in found), f"{directory.name}: {text.source}")
     parameters, rate = parameter_count(directory), sparsity_rate(found)
     return Evaluation(path=path, key=key, lines=lines, parameters=parameters, sparsity=rate)
 

@@ -70,7 +70,7 @@ def import_model(request: ImportRequest) -> None:
     origin = {"path": str(request.source.resolve()), "weights": hashes, "notes": list(found.notes)}
     with new_directory(request.output.resolve(), request.source) as partial:
         parts = partial, recipe, found.tokenizers, FeatureSet({})
-        store.initialise(*parts, "imported", imported_from=origin, shortlist=found.shortlist)
+        store.initialise(*parts, "imported", imported_from=origin, shortlist=found.shortlist, text=found.text)
         store.write_weights(partial, found.weights, after=0, made_of=[])
         write_text(partial / README, _readme(request, found))
     _tell(request, recipe, found)

@@ -7,13 +7,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from functools import partial
 from itertools import islice
 
+import numpy as np
+
 from sparsenmt.assemble import methods_of_words, required_features
+from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.line_parts import read_line_parts
 from sparsenmt.data.prepare import pipeline
-from sparsenmt.data.prepared_data import PreparedData, PreparedReport, PreparedText, TextReport
+from sparsenmt.data.prepared_data import PreparedData, PreparedReport, PreparedText, TextReport, train_directory
 from sparsenmt.data.text import bounded_batches, read_lines
+from sparsenmt.data.text_sides import SIDES, CorpusCounts, TextSides, is_swapped
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, unknown_texts
 from sparsenmt.data.vocabulary import UNK
 from sparsenmt.data.word_spaces import is_unspaced
@@ -31,6 +36,7 @@ _LOOKED_AT = 5_000
 """Lines of a side that are encoded and decoded, spread evenly over the training corpora: less than a second."""
 _LONGEST = 100_000  # characters of a line that are looked at
 _SHOWN, _AROUND = 3, 10  # examples, and characters around what changes
+_NAMED = 5  # sentences whose lines a warning names
 _OTHER_TEXT = "another language or script than the training text"
 _SWAPPED = "swapped sides (data.dev.source, data.dev.target)"
 
@@ -136,6 +142,9 @@ def prepare(recipe: Recipe, processes: int | None = None) -> PreparedReport:
     dev = recipe.data.dev
     if not recipe.data.is_language_model:
         warn_of_missing_words(recipe, read_lines(dev.source))
+        folder = report.directory
+        train = [Dataset(train_directory(folder, number)) for number in range(len(recipe.data.train))]
+        sides_of(recipe, train, Dataset(folder / "dev"), Tokenizers.load(folder / "tokenizers"))  # for its warnings
     if recipe.data.tokenizer.kind == "word":
         for side, path in dev.files.items():
             if is_unspaced(line.text for line in read_line_parts(path)):
@@ -178,6 +187,29 @@ def warn_of_missing_words(recipe: Recipe, sources: Iterable[str]) -> None:
             f"warning: {', '.join(methods)}: words are what stands between spaces, and the source has none between "
             "words, so that a sentence is one word; put spaces there first, or choose a method that decides by tokens"
         )
+
+
+def sides_of(recipe: Recipe, train: Sequence[Dataset], dev: Dataset, tokenizers: Tokenizers) -> TextSides:
+    """Return the sides of the training text; warns of corpora that are unlike it.
+
+    These are corpora with swapped sides, training ones against the others, and validation sentences that are longer
+    than all that are trained on.
+    """
+    data, counts = recipe.data, [CorpusCounts.of(each, tokenizers) for each in train]
+    of = partial(TextSides.of, tokenizers=tokenizers, apart=data.source_language != data.target_language)
+    sides = of(counts)
+    others = [of([*counts[:i], *counts[i + 1 :]]) for i in range(len(counts))] if len(counts) > 1 else []
+    for corpus, learned in [*zip(train, others, strict=False), (dev, sides)]:
+        if is_swapped(corpus, learned, tokenizers):
+            notify(f"warning: {corpus.name}: the sides are swapped: its source is like the target of the training text")
+    for side, lengths, most in zip(SIDES, (dev.source_lengths, dev.target_lengths), sides.longest, strict=True):
+        if count := len(long := np.flatnonzero(lengths - 1 > most)):
+            lines = ", ".join(str(number + 1) for number in dev.line_numbers[long[:_NAMED]])
+            notify(
+                f"warning: {dev.name}: {count:,} of {len(dev):,} {side} sentences are longer than all that are trained "
+                f"on, {most:,} tokens (lines {lines}{', ...' if count > _NAMED else ''})"
+            )
+    return sides
 
 
 def unknown_warnings(report: PreparedReport, data: Data, seen: Sequence[RoundTrips] = ()) -> list[str]:

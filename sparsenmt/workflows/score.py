@@ -21,11 +21,11 @@ from sparsenmt.decoding.inputs import (
     cut_warning,
     read_sources,
     warn_of_sources,
-    warn_of_unknown_lines,
 )
 from sparsenmt.decoding.translate import WINDOW, translate_lines
+from sparsenmt.decoding.unusual_text import warn_of_unusual_lines
 from sparsenmt.devices import use_threads
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, check_lists
 from sparsenmt.evaluation.metrics import Score, check_scoring, corpus_scores
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
@@ -102,6 +102,9 @@ class ModelUse:
     encoder_layers: int | None = None
     decoder_layers: int | None = None
 
+    def __post_init__(self) -> None:
+        check_lists(disabled_heads=self.disabled_heads)
+
     def read(
         self, files: Sequence[Path], documents: Path | None, device: torch.device
     ) -> tuple[list[list[str]], list[InputLine], Bundle, Decoding]:
@@ -157,6 +160,7 @@ def score_files(
     hypothesis: Path, references: Sequence[Path], baseline: Path | None, options: ScoreOptions
 ) -> ScoreResult:
     """Score a file of translations."""
+    check_lists(references=references)
     options = options.checked(by_model=False)
     columns = _read_columns([hypothesis, *references, *([baseline] if baseline is not None else [])])
     lines = list(attach(columns[0], hypothesis, documents=options.documents))
@@ -172,6 +176,7 @@ def score_model(
 
     Processes that torchrun started share the translation. The others than the first one return no scores.
     """
+    check_lists(references=references)
     use_threads(use.threads)
     workers, device = join_workers(use.device)
     with workers.checked_together(CPU):
@@ -228,8 +233,11 @@ def score_target(use: ModelUse, source: Path, target: Path, documents: Path | No
         for (total, values, tokens, cut, ids), line in zip(rows_of, read_sources(bundle, lines), strict=True)
     ]
     warn_of_sources(bundle, [scored.source for scored in scores], str(source), "read")
-    rows = ((each.source.number, each.ids, text) for each, text in zip(scores, targets, strict=True))
-    warn_of_unknown_lines(bundle, rows, str(target), "target")
+    rows = (
+        (each.source.number, each.ids, text, 0 if each.cut else len(each.ids) - 1)
+        for each, text in zip(scores, targets, strict=True)
+    )
+    warn_of_unusual_lines(bundle, rows, str(target), "target")
     for scored in scores:
         if scored.cut:
             name = f"{target}, line {scored.source.number + 1},"

@@ -19,7 +19,7 @@ from torch import Tensor
 from sparsenmt import __version__
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_parallel
-from sparsenmt.decoding.inputs import read_sources, warn_of_unknown_sources
+from sparsenmt.decoding.inputs import read_sources, warn_of_unusual_sources
 from sparsenmt.decoding.kept_translations import KeptTranslations
 from sparsenmt.depth_selector.evaluation import (
     QUALITY,
@@ -402,7 +402,7 @@ class _SelectorTraining:
         with progress_bar(f"{name}: chrF", len(pairs.sources)) as advance:
             scores = sentence_chrf(translations, pairs.references, advance=advance)
         read = read_sources(self.bundle, input_lines(pairs.sources))
-        warn_of_unknown_sources(self.bundle, read, name)
+        warn_of_unusual_sources(self.bundle, read, name)
         tokens = [source.ids for source in read]
         return ScoredPairs(pairs, translations, LabelledSentences(tokens, scores))
 

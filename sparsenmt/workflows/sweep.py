@@ -13,7 +13,7 @@ from typing import Any
 from sparsenmt import store
 from sparsenmt.assemble import load_recipe, load_resolved_recipe, required_features
 from sparsenmt.data.prepare.pipeline import preparation_settings
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, check_lists
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
@@ -29,7 +29,13 @@ from sparsenmt.report.tables import render
 from sparsenmt.runtime import is_distributed, is_main_process
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.training_log import training_speed, training_time, training_updates
-from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
+from sparsenmt.workflows.continue_training import (
+    check_vocabularies,
+    counted_on,
+    make_untrained,
+    starting_point,
+    tell_rate,
+)
 from sparsenmt.workflows.evaluate import (
     AS_IN_RECIPE,
     Evaluation,
@@ -231,6 +237,7 @@ class SweepPlan:
             weights_only = variant.restart or variant.updates == 0
             origin, progress = starting_point(variant.start, weights_only=weights_only, remedy=remedy)
             if variant.updates != 0:  # otherwise nothing is trained, and its settings are only read
+                tell_rate(recipe, progress)
                 recipe = counted_on(recipe, progress, variant.updates)
             check_vocabularies(recipe, variant.start)
         if origin is not None and variant.updates == 0:
@@ -520,6 +527,7 @@ def sweep(
     Raises:
         UserError: the file or a recipe is wrong. A variant that fails later is listed in the result.
     """
+    check_lists(overrides=overrides, only=only)
     plan = plan_sweep(read_sweep(file), overrides, output, scoring, model_run)
     chosen = plan.select(only)
     failed = plan.run(chosen)

@@ -22,6 +22,7 @@ from sparsenmt.assemble import (
 from sparsenmt.data.batching import EpochPlan
 from sparsenmt.data.prepared_data import PreparedData, PreparedText
 from sparsenmt.data.streams import StreamPlan
+from sparsenmt.data.text_sides import TextSides
 from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
@@ -44,7 +45,7 @@ from sparsenmt.training.task import TrainingTask
 from sparsenmt.training.training_log import truncate_log
 from sparsenmt.training.validation_history import limit_reached, losses_without_target
 from sparsenmt.workflows.checkpoint_choice import choose, mean_of, mean_sizes, warn_of_damage
-from sparsenmt.workflows.prepare import open_data, warn_of_missing_words
+from sparsenmt.workflows.prepare import open_data, sides_of, warn_of_missing_words
 from sparsenmt.workflows.run_checks import check_lengths, check_same_run, check_start, frames_of, same_vocabularies
 from sparsenmt.workflows.text_validation import make_text_validator
 from sparsenmt.workflows.validation import check_validation, make_validator, recorded_tokenizer, validation_scoring
@@ -126,7 +127,7 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
             with workers.checked_together(device):
                 if workers.is_main_process and not (run.newest and run.newest.progress().finished):
                     _try_validation(recipe, data, trainer, scoring)
-            _begin_or_resume(run, recipe, data, trainer)
+            _begin_or_resume(run, recipe, data, trainer, start)
             workers.barrier()
             if not trainer.progress.finished:
                 trainer.run()
@@ -202,13 +203,32 @@ def _newest_progress(directory: Path) -> Progress | None:
     return Progress() if found else None
 
 
-def _begin_or_resume(run: _RunDirectory, recipe: Recipe, data: PreparedData | PreparedText, trainer: Trainer) -> None:
+def _text_sides(recipe: Recipe, data: PreparedData | PreparedText, start: StartingPoint | None) -> TextSides | None:
+    """Return the sides of the training text, and of that of the model where it begins; of a text, its segments.
+
+    None for a language model whose positions have no end.
+    """
+    if isinstance(data, PreparedText):
+        length = recipe.training.segment_length
+        return None if recipe.model.positions == "none" else TextSides((length, length))
+    learned = None if start is None else store.text_sides(start.directory)
+    return sides_of(recipe, data.train, data.dev, data.tokenizers).at_least(learned)
+
+
+def _begin_or_resume(
+    run: _RunDirectory,
+    recipe: Recipe,
+    data: PreparedData | PreparedText,
+    trainer: Trainer,
+    start: StartingPoint | None,
+) -> None:
     """Write a new model directory; or restore the newest checkpoint and drop what was logged after it."""
     leads = trainer.workers.is_main_process
     if run.newest is None:
         if leads:
             parts = (data.tokenizers, data.features, data.fingerprint)
-            store.initialise(run.path, recipe, *parts, started_from=run.started_from)
+            sides = _text_sides(recipe, data, start)
+            store.initialise(run.path, recipe, *parts, started_from=run.started_from, text=sides)
             if run.started_from is None and (recipe.training.freeze or recipe.training.lora is not None):
                 notify("warning: what is frozen keeps its random initial weights: give a trained model with --from")
         return

@@ -25,8 +25,8 @@ from sparsenmt.data.tokenizers.tokenizer import (
     Tokenizers,
     reduce_vocabularies,
 )
-from sparsenmt.decoding.inputs import UnknownLines
-from sparsenmt.errors import UserError
+from sparsenmt.decoding.unusual_text import UnusualText
+from sparsenmt.errors import UserError, check_lists
 from sparsenmt.model.transformer import table_keys
 from sparsenmt.progress import notify
 from sparsenmt.recipe.choices import OWN_SHORTLIST
@@ -51,6 +51,9 @@ class VocabularyTexts:
     source: Sequence[Path] = ()
     target: Sequence[Path] = ()
     languages: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        check_lists(both=self.both, source=self.source, target=self.target, languages=self.languages)
 
     def __bool__(self) -> bool:
         return bool(self.both or self.source or self.target or self.languages)
@@ -115,16 +118,16 @@ def _tokens(bundle: Bundle, side: Side, files: Sequence[Path]) -> set[int] | Non
     tokenizer: Tokenizer = getattr(bundle.tokenizers, side)
     found: set[int] = set()
     for path in files:
-        unknown, number, own = UnknownLines(bundle, side), 0, set[int]()
+        unusual, number, own = UnusualText(bundle, side), 0, set[int]()
         for lines in bounded_batches(read_lines(path), len, most=_LINES):
             for line, ids in zip(lines, tokenizer.encode_batch(lines), strict=True):
                 if line.strip(" "):  # some tokenizers make a token of a space
                     own.update(ids)
-                    unknown.add(number, ids, line)
+                    unusual.add(number, ids, line, length=0)  # no line is translated
                 number += 1
         if not own:
             raise UserError("the text is empty", where=str(path), hint="Name a text of the sentences to translate.")
-        if (warning := unknown.warning(str(path))) is not None:
+        for warning in unusual.warnings(str(path)):
             notify(warning)
         found |= own
     if (documents := bundle.recipe.data.documents) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import sys
 import time
@@ -16,6 +17,9 @@ import torch
 
 from sparsenmt.decoding import translate
 from sparsenmt.interrupts import Interrupted
+from sparsenmt.native import cache, choice
+from sparsenmt.native.build import SWITCH
+from sparsenmt.native.kernels import kernels
 from sparsenmt.resumable import resumable_output
 from sparsenmt.store import WEIGHTS
 from sparsenmt.tensors import load_tensors, save_tensors
@@ -156,6 +160,36 @@ def test_the_number_of_threads_belongs_to_the_work(command: Run, stopping: Stopp
     assert command(*DECODE).code == 130
     torch.set_num_threads(2)
     assert "threads is 2 instead of 1" in command(*DECODE).err
+
+
+def test_the_library_of_kernels_belongs_to_the_work(
+    command: Run, stopping: Stopping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kernels() is None:
+        pytest.skip("no compiler")
+    stopping(KeyboardInterrupt(), 9)
+    assert command(*DECODE).code == 130
+    monkeypatch.setenv(SWITCH, "0")
+    assert re.search('starts again: kernels.decoding is null instead of "decoding-[^"]+"', command(*DECODE).err)
+
+
+def test_the_choice_of_kernels_belongs_to_the_work(
+    command: Run, stopping: Stopping, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    known: dict[str, dict[str, float]] = {}
+    monkeypatch.setattr(choice, "_known", known)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for later, ratio in ((0.6, 0.5), (2.0, 0.5), (None, 0.5)):
+        known["library-speed-1.json"] = {"attention 16 1 30": ratio}
+        stopping(KeyboardInterrupt(), 9)
+        assert command(*DECODE).code == 130
+        known.clear()
+        if later is None:
+            assert cache.write_record("library-speed-1.json", {"ratios": {}})
+        else:
+            assert cache.write_record("library-speed-1.json", {"ratios": {"attention 16 1 30": later}})
+        said = "resumes after line 8" if later == 0.6 else "starts again: kernels and PyTorch would be chosen otherwise"
+        assert said in command(*DECODE).err
 
 
 def test_text_from_a_pipe_is_complete_or_not_there(command: Run, workspace: Path, stopping: Stopping) -> None:

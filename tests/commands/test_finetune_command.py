@@ -18,6 +18,7 @@ from sparsenmt.recipe.schema import Recipe
 from sparsenmt.store import open_model, read_manifest, read_recipe
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.distribution import Workers
+from sparsenmt.workflows import continue_training
 from sparsenmt.workflows import finetune as finetuning
 from sparsenmt.workflows.finetune import FinetuneRequest
 from tests.analysis.test_plots import check_picture
@@ -57,6 +58,34 @@ def test_a_schedule_counts_from_the_beginning_of_the_fine_tuning(command: Run, w
     target = read_recipe(Path("gated")).losses["l0"].target
     assert target is not None and not isinstance(target, float)
     assert (target.from_, target.to, target.steps, target.after) == (0.0, 0.5, 3, 12)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear"])
+def test_after_a_schedule_that_fell_to_zero_the_rate_is_constant(
+    command: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch, schedule: str
+) -> None:
+    assert command("train", "small.yaml", "directory=fallen", f"training.schedule={schedule}").code == 0
+    arguments = ["finetune-l0", "fallen", "--target", "0.4", "--updates", "4", "training.log_every=1"]
+    with monkeypatch.context() as earlier:
+        earlier.setattr(continue_training, "rate_after", lambda training, start: None)
+        assert command(*arguments, "-o", "earlier").code == 0
+    assert entries(Path("earlier"), "train")[-1]["rate"] < 1e-3, "an earlier version let it fall again"
+    again = command(*arguments, "-o", "earlier")
+    assert again.code == 0 and "nothing is left to do" in again.err and "learning rate" not in again.err
+    result = command(*arguments, "-o", "gated")
+    note = f"after its {schedule} schedule the model is trained on with a constant learning rate of 0.00173, 58% of the"
+    assert result.code == 0 and result.err.count(note) == 1
+    rates = [entry["rate"] for entry in entries(Path("gated"), "train")]
+    assert rates == pytest.approx([3e-3 * (4 / 12) ** 0.5] * 4)
+    assert "nothing is left to do" in command(*arguments, "-o", "gated").err
+
+
+def test_few_updates_for_the_share_to_close_are_told(command: Run, workspace: Path) -> None:
+    warning = "warning: 1 updates are few to close 40% of the gates of a model of 12 updates"
+    arguments = ["finetune-l0", "model", "--updates", "1"]
+    assert warning in command(*arguments, "--target", "0.4", "-o", "few").err
+    for given in (["--target", "0.1"], ["--weight", "0.3"], ["--target", "0.4", "--updates", "2"]):
+        assert "are few" not in command(*arguments, *given, "-o", f"run{given[1]}{len(given)}").err
 
 
 def test_restart_begins_with_the_final_weights_at_update_0(command: Run, workspace: Path) -> None:

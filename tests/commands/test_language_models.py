@@ -431,3 +431,14 @@ def test_attention_is_reported_over_the_beginning_of_a_text(texts: Run) -> None:
         assert row["attended"] == pytest.approx(sum(own) / len(own))
     assert site["attended"] == pytest.approx(sum(row["attended"] for row in tables["layers"]) / 2)
     assert texts("analyze", "diversity", "lm", "--text", "texts/dev.en", "--tokens", "100").code == 0
+
+
+def test_a_prompt_beyond_the_segments_of_training_is_told_unless_positions_have_no_end(texts: Run) -> None:
+    absolute = ["directory=absolute", "model.positions=sinusoidal", "model.segment_memory=0"]
+    Path("plain.yaml").write_text(RECIPE.replace("losses: {span: {weight: 1.0e-4}}\n", ""), encoding="utf-8")
+    sites = "model.attention={decoder_self: {position: null, span: null}}"
+    assert texts("train", "plain.yaml", *absolute, sites, "training.max_updates=1").code == 0
+    prompts = b"A cat\nA cat sees a dog and a bird and a house .\n"
+    warning = "warning: 1 of 2 lines are longer than every segment of the training text, 16 tokens (line 2)"
+    assert warning in texts("decode", "absolute", stdin=prompts).err
+    assert texts("decode", "lm", stdin=prompts).err == ""

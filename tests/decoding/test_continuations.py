@@ -12,8 +12,8 @@ from sparsenmt.data.tokenizers.frame import Frame
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, train_tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE, UNK
 from sparsenmt.decoding.continuations import Continuation, _read_prompts
-from sparsenmt.decoding.inputs import LostSpaces
 from sparsenmt.decoding.scores import Hypothesis
+from sparsenmt.decoding.unusual_text import LostSpaces
 from sparsenmt.recipe.schema import TokenizerSection
 from tests.data.conftest import invented_lines
 

@@ -12,7 +12,7 @@ import pytest
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.data.vocabulary import BOS, EOS, UNK
 from sparsenmt.errors import UserError
-from sparsenmt.importers.huggingface_tokenizers import HuggingFaceTokenizers
+from sparsenmt.importers.huggingface_tokenizers import HuggingFaceTokenizers, tokenizer_limit
 
 GOLDEN = Path(__file__).parent / "golden-tokenizers"
 LINES = (GOLDEN / "lines.txt").read_text(encoding="utf-8").split("\n")
@@ -142,3 +142,10 @@ def test_a_table_that_is_too_small() -> None:
     config = FAMILIES["pegasus"]["config"] | {"vocab_size": 100}
     with pytest.raises(UserError, match="tables have 100 rows"):
         HuggingFaceTokenizers.read(GOLDEN / "pegasus", config)
+
+
+@pytest.mark.parametrize(("value", "limit"), [(512, 512), (10**30, None), (1e30, None), (None, None), (0, None)])
+def test_the_length_that_a_tokenizer_names(value: Any, limit: int | None, tmp_path: Path) -> None:
+    assert tokenizer_limit(tmp_path) is None
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": value}), encoding="utf-8")
+    assert tokenizer_limit(tmp_path) == limit

@@ -116,6 +116,7 @@ def test_a_directory_is_imported_and_translates(folder: Path, tmp_path: Path) ->
         processor.decode(twin.greedy(ids, 3 * len(ids))) for ids in ([*processor.encode(s), 0] for s in SENTENCES)
     ]
     assert [each.text for each in translated(bundle, SENTENCES)] == expected
+    assert bundle.text is not None and bundle.text.longest == (200, 200), "the students' `max-length` in training"
 
 
 def translated(bundle: Any, lines: Any) -> list[Any]:

@@ -21,6 +21,13 @@ def test_logits_and_outputs(variant: str) -> None:
             assert output == theirs[number]
 
 
+@pytest.mark.parametrize("variant", ["bart", "marian"])
+def test_the_longest_lines_are_those_of_the_settings(variant: str) -> None:
+    found = Imported.of(GOLDEN / variant).found
+    assert found.text is not None
+    assert found.text.longest == (found.recipe["model"]["max_positions"] - 1,) * 2, "`</s>` is not counted"
+
+
 def test_every_family_is_tried() -> None:
     assert {variant.partition("-")[0] for variant in VARIANTS} == {"marian", "bart", "mbart", "pegasus", "m2m_100"}
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
+from inspect import Parameter, signature
 from pathlib import Path
 
 import pytest
@@ -112,3 +114,26 @@ def test_the_stub_declares_every_public_name() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'trian'"):
         _ = sparsenmt.trian
+
+
+def lists() -> list[tuple[str, str]]:
+    """The arguments of public functions and requests that are lists of texts, names, paths or numbers."""
+    found = []
+    for name in sparsenmt.__all__[1:]:
+        public = getattr(sparsenmt, name)
+        if name == "UserError" or name.endswith(("Result", "Scores", "Evaluation", "Model")):  # results
+            continue
+        found += [
+            (name, one.name)
+            for one in signature(public).parameters.values()
+            if re.match(r"(Sequence|Iterable|tuple)\[", str(one.annotation))
+        ]
+    return found
+
+
+@pytest.mark.parametrize(("name", "argument"), lists())
+def test_one_string_is_no_list_of_texts(name: str, argument: str) -> None:
+    public = getattr(sparsenmt, name)
+    needed = {each.name: None for each in signature(public).parameters.values() if each.default is Parameter.empty}
+    with pytest.raises(TypeError, match=rf"^{argument} is one str, not a list of them: write \['A man walks.'\]$"):
+        public(**{**needed, argument: "A man walks."})

@@ -1,0 +1,160 @@
+"""Warnings about texts that are unlike the training text of a model: lines that it does not know, or too long ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sparsenmt.data.text_sides import SIDES, Side, SideTokens
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
+from sparsenmt.data.vocabulary import UNK
+from sparsenmt.data.word_spaces import character_count
+from sparsenmt.errors import printable
+from sparsenmt.progress import notify
+from sparsenmt.store import Bundle
+
+_NAMED = 5  # lines whose numbers a warning names
+
+
+@dataclass
+class _FoundLines:
+    """The lines of a kind: their number, and the first ones, numbered from 1."""
+
+    count: int = 0
+    first: list[int] = field(default_factory=list)
+
+    def add(self, count: int, first: Sequence[int]) -> None:
+        """Add lines that come after these."""
+        self.count, self.first = self.count + count, [*self.first, *first][:_NAMED]
+
+    def describe(self, read: int, what: str) -> str:
+        """Return how many of the lines that were read are such lines, and which."""
+        lines = f"{self.count:,} of {read:,} lines are" if read > 1 else "the line is"
+        more = ", ..." if self.count > len(self.first) else ""
+        return f"{lines} {what} (line{'s' if self.count > 1 else ''} {', '.join(map(str, self.first))}{more})"
+
+
+class UnusualText:
+    """A text, line by line, and what in it is unlike the training text of a model.
+
+    That are lines of which the vocabulary knows less than half: by characters, spaces not counted, as a run of unknown
+    characters is one token of SentencePiece, so that a share of tokens would say little. Lines that are longer than
+    every one of the training text. And a text of the other side's language.
+    """
+
+    def __init__(self, bundle: Bundle, side: Side = "source") -> None:
+        self._tokenizer: Tokenizer = getattr(bundle.tokenizers, side)
+        self._vocabulary = "the model's vocabulary" if bundle.tokenizers.shared else f"the {side} vocabulary"
+        languages = {each: getattr(bundle.recipe.data, f"{each}_language") for each in SIDES}
+        names = {each: each if code == each else f"{each} ({code})" for each, code in languages.items()}  # the default
+        self._side, self._name, self._continues = side, names.pop(side), bundle.recipe.data.is_language_model
+        (self._other,) = names.values()
+        self._longest = None if bundle.text is None else bundle.text.longest[SIDES.index(side)]
+        self._read, self._unknown, self._long = 0, _FoundLines(), _FoundLines()
+        self._tokens = SideTokens(bundle.text, bundle.tokenizers, side)
+
+    def add(self, number: int, ids: Sequence[int], text: str, length: int | None = None) -> bool:
+        """Read a line, numbered from 0; return True if it is mostly unknown.
+
+        Args:
+            ids: its tokens, with or without special ones.
+            length: number of its tokens, special ones not counted, or 0 if it is not to be judged; None: that of ids.
+        """
+        characters = character_count(text)
+        self._read += characters > 0
+        self._tokens.add(ids, text)
+        if self._longest is not None and (len(ids) if length is None else length) > self._longest:
+            self._long.add(1, [number + 1])
+        if UNK not in ids:
+            return False
+        if 2 * sum(map(character_count, unknown_texts(self._tokenizer, text))) <= characters:
+            return False
+        self._unknown.add(1, [number + 1])
+        return True
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what was counted."""
+        kinds = {"unknown": asdict(self._unknown), "long": asdict(self._long)}
+        return {"read": self._read, **kinds, "tokens": self._tokens.counts}
+
+    def merge(self, other: Mapping[str, Any]) -> None:
+        """Add the counts of lines that come after these."""
+        self._read += other["read"]
+        self._unknown.add(**other["unknown"])
+        self._long.add(**other["long"])
+        self._tokens.merge(other["tokens"])
+
+    def warnings(self, text: str = "", *, unknown: bool = True) -> list[str]:
+        """Return the warnings about what was read.
+
+        Args:
+            text: its name.
+            unknown: also of lines that are mostly unknown.
+        """
+        found, name = [], text and f"{text}: "
+        if unknown and self._unknown.count:
+            what = self._unknown.describe(self._read, f"mostly unknown to {self._vocabulary}")
+            why = f"another language or script than the model's {self._name}, or swapped sides"
+            found.append(f"warning: {name}{what}: {why}")
+        if self._long.count:
+            longest = f"{'segment' if self._continues else self._side} of the training text, {self._longest:,} tokens"
+            effect = (
+                "their outputs may break off or repeat words" if self._side == "source" else "scores may say little"
+            )
+            what = self._long.describe(self._read, f"longer than every {longest}")
+            found.append(f"warning: {name}{what}: {effect}; {'shorten' if self._continues else 'divide'} such lines")
+        if self._tokens.like_other:
+            found.append(
+                f"warning: {name}the text is like the {self._other} of the training text, not like its {self._name}: "
+                "are the sides swapped, or the languages?"
+            )
+        return found
+
+
+def warn_of_unusual_lines(
+    bundle: Bundle, lines: Iterable[tuple[int, Sequence[int], str, int]], text: str, side: Side
+) -> None:
+    """Report what is unusual in the lines of one side, given as the arguments of `UnusualText.add`.
+
+    Args:
+        text: its name in messages.
+    """
+    found = UnusualText(bundle, side)
+    for line in lines:
+        found.add(*line)
+    for warning in found.warnings(text):
+        notify(warning)
+
+
+class LostSpaces:
+    """The prompts of a language model with spaces that its tokenizer does not keep."""
+
+    def __init__(self) -> None:
+        self.found: tuple[int, int, str] | None = None
+        """Their number; the number of the first, from 1; and the text that is read in its place."""
+
+    def add(self, number: int, prompt: str, read: str) -> None:
+        """Compare a prompt, numbered from 0, with the text that is read."""
+        if _spaces(prompt) != _spaces(read):
+            self.merge((1, number + 1, read))
+
+    def merge(self, found: tuple[int, int, str] | None) -> None:
+        """Add what was found in lines that come after these."""
+        if found is not None:
+            self.found = found if self.found is None else (self.found[0] + found[0], *self.found[1:])
+
+    def warning(self) -> str | None:
+        """Return the warning about them; None if there are none."""
+        if self.found is None:
+            return None
+        count, number, read = self.found
+        prompts = "1 prompt has" if count == 1 else f"{count:,} prompts have"
+        lost = f"{prompts} spaces that the model's tokenizer does not keep"
+        return f"warning: {lost}: line {number} is read as '{printable(read)}'"
+
+
+def _spaces(text: str) -> list[int]:
+    """The lengths of the spaces of a text: before the first word, after each."""
+    return [len(run) for run in re.split("[^ ]+", text)]

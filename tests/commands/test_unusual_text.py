@@ -1,0 +1,94 @@
+"""Lines that are longer than all of the training text, and text of the other side's language: told once, everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sparsenmt.data.dataset import Dataset
+from sparsenmt.files import read_sealed, write_sealed
+from sparsenmt.store import MANIFEST, open_model
+from tests.commands.support import Run
+
+LONG = "Sophie swims and " * 60 + "Sophie swims ."
+SHORT = "Sophie swims ."
+LIKE_TARGET = "the text is like the target (de) of the training text, not like its source (en)"
+
+
+def change_manifest(workspace: Path, **changes: Any) -> None:
+    path = workspace / "model" / MANIFEST
+    manifest = {key: value for key, value in read_sealed(path).items() if key != "seal"} | changes
+    write_sealed(path, {key: value for key, value in manifest.items() if value is not None})
+
+
+def test_a_model_knows_the_longest_lines_of_its_training_text(workspace: Path) -> None:
+    train, text = Dataset(workspace / "prepared" / "train-0"), open_model(workspace / "model").text
+    assert text is not None
+    assert text.longest == (train.source_lengths.max() - 1, train.target_lengths.max() - 1)
+
+
+def test_longer_lines_are_counted_and_named(command: Run, workspace: Path) -> None:
+    text = open_model(workspace / "model").text
+    assert text is not None
+    lines = [SHORT, LONG, SHORT, "", *[LONG] * 6]
+    for name in ("long", "long.de"):
+        (workspace / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    source = f"7 of 9 lines are longer than every source of the training text, {text.longest[0]} tokens "
+    source += "(lines 2, 5, 6, 7, 8, ...): their outputs may break off or repeat words; divide such lines\n"
+    assert command("decode", "model", "-i", "long").err == f"warning: {source}"
+    assert command("decode", "model", "-i", "long", "-o", "out", "--window", "2").err == f"warning: {source}"
+    target = f"7 of 9 lines are longer than every target of the training text, {text.longest[1]} tokens "
+    for arguments, warning in (
+        (["score", "--model", "model", "--source", "long", "--reference", "long.de"], f"warning: long: {source}"),
+        (["score", "--model", "model", "--source", "long", "--target", "long.de"], f"warning: long: {source}"),
+        (
+            ["score", "--model", "model", "--source", "corpus/ten.en", "--target", "long.de"],
+            f"warning: long.de: {target}",
+        ),
+        (["compare", "model", "--source", "long", "--reference", "long.de", "--no-speed"], f"model: long: {source}"),
+        (["contrast", "model", "--source", "long", "--correct", "long.de", "--incorrect", "corpus/ten.en"], source),
+        (["analyze", "density", "model", "-i", "long"], f"warning: long: {source}"),
+    ):
+        first = (workspace / "corpus/test.en").read_text(encoding="utf-8").split("\n")[: len(lines)]
+        (workspace / "corpus/ten.en").write_text("".join(f"{line}\n" for line in first), encoding="utf-8")
+        result = command(*arguments)
+        assert result.code == 0 and result.err.count(warning) == 1, result.err
+
+
+def test_a_model_of_an_earlier_version_opens_and_says_nothing(command: Run, workspace: Path) -> None:
+    change_manifest(workspace, text=None)
+    assert open_model(workspace / "model").text is None
+    assert command("decode", "model", stdin=f"{LONG}\n".encode()).err == ""
+    assert command("decode", "model", "-i", "corpus/test.de").err == ""
+
+
+# With so few tokens words are not tokens, and no language has words of its own.
+WORDS = ("data.tokenizer.vocabulary_size=500", "data.directory=words")
+
+
+def test_text_of_the_other_language_is_told(command: Run, workspace: Path) -> None:
+    words = (*WORDS, "directory=named", "training.max_updates=1")
+    assert command("prepare", "small.yaml", *words).code == command("train", "small.yaml", *words).code == 0
+    swapped = f"warning: {LIKE_TARGET}: are the sides swapped, or the languages?\n"
+    told = ["--max-length-factor", "0.01", "--method", "greedy"]
+    assert command("decode", "named", *told, "-i", "corpus/test.de").err.endswith(swapped)
+    assert LIKE_TARGET not in command("decode", "named", *told, "-i", "corpus/test.en").err
+    result = command("score", "--model", "named", "--source", "corpus/dev.de", "--target", "corpus/dev.en")
+    assert f"warning: corpus/dev.de: {LIKE_TARGET}" in result.err
+    assert "warning: corpus/dev.en: the text is like the source (en) of the training text" in result.err
+    for text in (["Sophie Anna Ben Emma"] * 50, ["12 , 3 . 45"] * 50, ["Wir schwimmen ."]):
+        assert "is like the" not in command("decode", "named", *told, stdin="\n".join(text).encode()).err, text
+
+
+def test_a_corpus_with_swapped_sides_is_told_before_training(command: Run, workspace: Path) -> None:
+    plain = command("prepare", "small.yaml", *WORDS)
+    assert (plain.code, "swapped" in plain.err) == (0, False)
+    dev = [*WORDS, "data.dev.source=corpus/dev.de", "data.dev.target=corpus/dev.en"]
+    warning = "warning: dev: the sides are swapped: its source is like the target of the training text"
+    for _ in range(2):
+        assert warning in command("prepare", "small.yaml", *dev).err
+    assert warning in command("train", "small.yaml", *dev, "directory=else", "training.max_updates=1").err
+    more = "{name: new, source: corpus/test.de, target: corpus/test.en}"
+    train = f"data.train=[{{source: corpus/train.en, target: corpus/train.de}}, {more}]"
+    result = command("prepare", "small.yaml", *WORDS, train)
+    assert result.code == 0 and "warning: new: the sides are swapped: its source is like" in result.err
