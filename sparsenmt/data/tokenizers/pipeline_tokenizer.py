@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,8 @@ class PipelineTokenizer:
         read = _read(description)
         self._tokenizer, self.description, self._bytes = read.tokenizer, read.description, read.bytes
         self._map, self._falls_back = read.map, read.falls_back
-        self._ids = {theirs: id_ for id_, theirs in enumerate(ids, len(SPECIAL_TOKENS)) if id_ not in self.markers}
+        self._places = {theirs: id_ for id_, theirs in enumerate(ids, len(SPECIAL_TOKENS)) if id_ not in self.markers}
+        self._ids = {read.moved.get(theirs, theirs): id_ for theirs, id_ in self._places.items()}
         self._skipped = SKIPPED_IDS | self.markers | self.hidden
         self._pieces = [*SPECIAL_TOKENS, *map(self._readable, self._names)]
         self.word_starts: NDArray[np.bool_] = np.array([name.startswith(SPACE) for name in self._pieces])
@@ -100,21 +101,19 @@ class PipelineTokenizer:
 
     def required(self, ids: Collection[int]) -> set[int]:
         description = PipelineDescription.read(self.description)
-        needed = description.required(theirs for theirs, id_ in self._ids.items() if id_ in ids)
+        needed = description.required(theirs for theirs, id_ in self._places.items() if id_ in ids)
         if self._bytes:
             needed |= {id_ for name in self._bytes if (id_ := description.ids.get(name)) is not None}
-        return {*ids, *(self._ids[theirs] for theirs in needed if theirs in self._ids)}
+        return {*ids, *(self._places[theirs] for theirs in needed if theirs in self._places)}
 
     def reduced(self, ids: Sequence[int]) -> PipelineTokenizer:
         kept, first = frozenset(ids), len(SPECIAL_TOKENS)
-        dropped = {theirs for theirs, id_ in self._ids.items() if id_ not in kept}
+        dropped = {theirs for theirs, id_ in self._places.items() if id_ not in kept}
         description = PipelineDescription.read(self.description).without(dropped)
         tokenizer = _read(description).tokenizer
-        theirs = []
-        for id_ in ids[first:]:
-            name = None if id_ in self.markers else self._tokenizer.id_to_token(self._theirs[id_ - first])
-            found = None if name is None else tokenizer.token_to_id(name)
-            theirs.append(-1 if found is None else found)
+        names = {id_: self._tokenizer.id_to_token(theirs) for theirs, id_ in self._ids.items() if theirs >= 0}
+        found = [tokenizer.token_to_id(names[id_]) if names.get(id_) is not None else None for id_ in ids[first:]]
+        theirs = [-1 if id_ is None else id_ for id_ in found]
         markers, hidden = (
             [place for place, id_ in enumerate(ids) if id_ in own] for own in (self.markers, self.hidden)
         )
@@ -243,6 +242,7 @@ class _Pipeline:
         bytes: the byte of each character, if it reads bytes.
         map: of characters, which it leaves to SentencePiece.
         falls_back: True if it divides characters that it does not know into bytes.
+        moved: the package's own ids of tokens that have another one in the description: it numbers them anew.
     """
 
     tokenizer: Any
@@ -250,6 +250,7 @@ class _Pipeline:
     bytes: dict[str, int]
     map: _CharacterMap | None
     falls_back: bool
+    moved: dict[int, int]
 
 
 def _read(description: bytes) -> _Pipeline:
@@ -277,6 +278,7 @@ def _read(description: bytes) -> _Pipeline:
         tokenizer = package.Tokenizer.from_str(own)
         raw = [AddedToken(int(token["id"]), str(token["content"])) for token in kept if not token["normalized"]]
         found = None if content is None else _CharacterMap(content, raw)
+        moved = {int(token["id"]): int(tokenizer.token_to_id(token["content"])) for token in kept}
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(f"no description of a tokenizer: {error}") from None
     except Exception as error:  # the package raises nothing more specific
@@ -284,9 +286,9 @@ def _read(description: bytes) -> _Pipeline:
     falls_back = bool(model.get("byte_fallback")) or "ByteFallback" in kinds
     if "ByteLevel" in kinds:
         characters = {character: byte for byte, character in enumerate(byte_characters())}
-        return _Pipeline(tokenizer, text.encode(), characters, found, falls_back)
+        return _Pipeline(tokenizer, text.encode(), characters, found, falls_back, moved)
     if "Metaspace" in kinds or "Replace" in kinds:
-        return _Pipeline(tokenizer, text.encode(), {}, found, falls_back)
+        return _Pipeline(tokenizer, text.encode(), {}, found, falls_back, moved)
     raise ValueError(f"a decoder of an unknown kind: {', '.join(sorted(map(str, kinds)))}")
 
 
@@ -331,9 +333,13 @@ def byte_characters() -> list[str]:
 
 
 def byte_pair_description(
-    vocabulary: dict[str, int], merges: Sequence[tuple[str, str]], *, prefix_space: bool
+    vocabulary: dict[str, int],
+    merges: Sequence[tuple[str, str]],
+    added: Sequence[Mapping[str, Any]] = (),
+    *,
+    prefix_space: bool,
 ) -> bytes:
-    """Describe the byte-level BPE of ``vocab.json`` and ``merges.txt``."""
+    """Describe the byte-level BPE of ``vocab.json`` and ``merges.txt``; ``added``: tokens, as the package has them."""
     byte_level = {"type": "ByteLevel", "add_prefix_space": prefix_space, "trim_offsets": True, "use_regex": True}
     model = {
         **{"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": ""},
@@ -341,7 +347,7 @@ def byte_pair_description(
         **{"vocab": vocabulary, "merges": [list(pair) for pair in merges]},
     }
     values: dict[str, Any] = {
-        **{"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None},
+        **{"version": "1.0", "truncation": None, "padding": None, "added_tokens": [*added], "normalizer": None},
         **{"pre_tokenizer": byte_level, "post_processor": None, "decoder": byte_level, "model": model},
     }
     return json.dumps(values, ensure_ascii=False).encode()
