@@ -18,14 +18,13 @@ import torch
 from torch import Tensor
 
 from sparsenmt.data.tokenizers.added_tokens import AddedToken
-from sparsenmt.data.tokenizers.frame import Frames
+from sparsenmt.data.tokenizers.frame import TAG, Frames
 from sparsenmt.data.tokenizers.piece_tokenizer import PieceTokenizer
 from sparsenmt.data.tokenizers.pipeline_tokenizer import RANDOM, PipelineTokenizer, byte_pair_description
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.data.vocabulary import BOS, SPECIAL_TOKENS, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.importers.foreign_files import check_tokens, read_content, read_object
-from sparsenmt.importers.marian_vocabularies import TAG
 
 SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model")
 _SETTINGS, _ADDED = "tokenizer_config.json", "added_tokens_decoder"
