@@ -126,6 +126,11 @@ def test_a_tag_before_a_line_is_its_language(command: Run, refused: Refused, tag
     (workspace / "other").write_text(f"{lines[0]}\n>>cmn_Hans<< {lines[1]}\n", encoding="utf-8")
     said = refused("decode", tagged, "-i", "other", "-o", "out")
     assert "line 2: the model does not have the language 'cmn_Hans'" in said and "deu, fra" in said
+    # The language of the source names texts, and is no token.
+    assert command("import", "opus", "english", "--source-language", "en", "--target-language", "deu").code == 0
+    assert command("decode", "english", "--json", "-i", "plain").out == german
+    assert "Leave it out" in refused("decode", "english", "-i", "plain", "--source-language", "en")
+    assert "'xx'" in refused("import", "opus", "wrong", "--target-language", "xx")
 
 
 @pytest.mark.parametrize(

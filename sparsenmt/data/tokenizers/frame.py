@@ -157,7 +157,7 @@ class Frames:
             raise UserError(
                 f"the model does not have the language {code!r}",
                 where=where,
-                hint=f"Take one of: {self._listed(code)}.",
+                hint=f"Take one of: {self._listed(code)}." if self.uses(side) else "Leave it out: it reads none there.",
             )
         return self.languages[code]
 
