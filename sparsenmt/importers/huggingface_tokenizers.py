@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,12 @@ _M2M = (
     "sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu"
 )
 _WMT_21 = "en ha is ja cs ru zh de"
-_CODE = re.compile(r"([a-z]{2,3}_[A-Z][A-Za-z]{1,3})|__([a-z]{2,3})__")
+_LANGUAGES = {
+    "marian": TAG,
+    "mbart": re.compile(r"([a-z]{2,3}_[A-Z][A-Za-z]{1,3})"),
+    "m2m_100": re.compile(r"([a-z]{2,3}_[A-Z][A-Za-z]{1,3})|__([a-z]{2,3})__"),
+}
+"""The names of languages' tokens, with the code."""
 _MASK = "<mask>"
 _MASKS = re.compile(r"<mask(_[12])?>|<unk_\d+>")  # those of PEGASUS, too
 _PEGASUS_OFFSET = 103
@@ -123,6 +129,15 @@ class _Files:
                 token = token.get("content") if isinstance(token, dict) else token
                 found |= {token} if isinstance(token, str) else set()
         return found
+
+    def language_of(self, name: str) -> str:
+        """The code of a language's token, such as ``en_XX``, ``eng_Latn``, ``__en__`` or ``>>en<<``; "" of others."""
+        found = self._languages.fullmatch(name) if self._languages else None
+        return next(filter(None, found.groups()), "") if found else ""
+
+    @cached_property
+    def _languages(self) -> re.Pattern[str] | None:
+        return _LANGUAGES.get("marian" if self.path("source.spm") else self.config["model_type"])
 
     def special(self) -> list[str]:
         """The additional special tokens in their order."""
@@ -310,7 +325,7 @@ def _with_added(files: _Files, tokens: _Tokens) -> _Tokens:
     names, own, markers = list(tokens.names), files.named(), set(tokens.markers)
     found = []
     for id_, token in sorted(files.added().items()):
-        language, known = _language_of(token.content), id_ < len(tokens.names)
+        language, known = files.language_of(token.content), id_ < len(tokens.names)
         if token.content in own or (known and id_ in markers and names[id_] == token.content):
             continue
         if known and names[id_] not in (token.content, f"<unused_{id_}>"):
@@ -327,7 +342,7 @@ def _with_added(files: _Files, tokens: _Tokens) -> _Tokens:
         else:
             markers.discard(id_)
             found.append(token)
-    languages = _languages(names, markers)
+    languages = _languages(files, names, markers)
     return replace(tokens, names=names, markers=frozenset(markers), languages=languages, added=tuple(found))
 
 
@@ -337,9 +352,11 @@ def _read_fairseq(files: _Files) -> _Tokens:
     _check_pieces(files, pieces, ("<unk>", "<s>", "</s>"))
     names = ["<s>", "<pad>", "</s>", "<unk>", *pieces[3:]]
     first, added = len(names), files.added()
-    own = {id_: token.content for id_, token in added.items() if _language_of(token.content) or token.content == _MASK}
-    if not any(map(_language_of, own.values())):
-        listed = [token for token in files.special() if _language_of(token)]
+    own = {
+        id_: token.content for id_, token in added.items() if files.language_of(token.content) or token.content == _MASK
+    }
+    if not any(map(files.language_of, own.values())):
+        listed = [token for token in files.special() if files.language_of(token)]
         if not listed and files.config["model_type"] == "mbart":
             listed = [*_MBART.split(), *(_MBART_50.split() if _is_mbart_50(files, (), first) else ())]
         own = dict(enumerate([*listed, _MASK], first))
@@ -421,28 +438,22 @@ def _read_pipeline(files: _Files) -> _Tokens:
     users = {
         id_: token
         for id_, token in added.items()
-        if token.content not in own and not _language_of(token.content) and not _MASKS.fullmatch(token.content)
+        if token.content not in own and not files.language_of(token.content) and not _MASKS.fullmatch(token.content)
     }
     for id_, token in users.items():  # the package looks for them; decoding leaves out those that are special
         listed[id_] = {"normalized": not token.special, **listed.get(id_, {}), **asdict(token), "special": False}
     described["added_tokens"] = [listed[id_] for id_ in sorted(listed)]
     markers = frozenset(special - users.keys())
     description = json.dumps(described, ensure_ascii=False).encode(errors="surrogatepass")
-    return _Tokens(names, markers, _languages(names, markers), b"", description, tuple(users.values()))
+    return _Tokens(names, markers, _languages(files, names, markers), b"", description, tuple(users.values()))
 
 
 def _by_id(vocabulary: Mapping[str, int]) -> Iterator[tuple[int, str]]:
     return ((id_, name) for name, id_ in vocabulary.items())
 
 
-def _language_of(name: str) -> str:
-    """The code of a language's token: of ``en_XX``, ``eng_Latn``, ``__en__`` or ``>>en<<``; "" of any other token."""
-    found = TAG.fullmatch(name) or _CODE.fullmatch(name)
-    return next(filter(None, found.groups()), "") if found else ""
-
-
-def _languages(names: Sequence[str], among: Iterable[int]) -> dict[str, int]:
-    return {code: id_ for id_ in sorted(among) if (code := _language_of(names[id_]))}
+def _languages(files: _Files, names: Sequence[str], among: Iterable[int]) -> dict[str, int]:
+    return {code: id_ for id_ in sorted(among) if (code := files.language_of(names[id_]))}
 
 
 def _frames(tokens: _Tokens, order: _Order, files: _Files) -> Frames:
@@ -500,7 +511,7 @@ def _read_marian(files: _Files) -> HuggingFaceTokenizers:
     for name, vocabulary, size in zip(("source.spm", "target.spm"), paths, rows, strict=True):
         model, _ = _sentencepiece_pieces(files, name)
         names = files.vocabulary(vocabulary)
-        markers = {id_ for id_, each in enumerate(names) if each.startswith(">>") and _language_of(each)}
+        markers = {id_ for id_, each in enumerate(names) if files.language_of(each)}
         tokens = _with_added(files, _Tokens(names, frozenset(markers), sentencepiece=model))
         if separate and tokens.added:
             raise UserError(

@@ -261,3 +261,13 @@ def test_a_tokenizer_json_that_was_saved_in_training(tmp_path: Path) -> None:
     small = source.reduced(sorted({*range(4), *source.required(ids)}))
     assert small.pieces(small.encode("two<doc><sep2>")) == source.pieces(ids)
     assert small.decode(small.encode("two<doc><sep2>")) == "two<doc>"
+
+
+def test_a_model_without_languages_has_none_by_the_form_of_a_token(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / "pegasus", tmp_path / "model")
+    config = FAMILIES["pegasus"]["config"]
+    first = config["vocab_size"]
+    (tmp_path / "model" / "added_tokens.json").write_text(json.dumps({"__sep__": first}), encoding="utf-8")
+    read = HuggingFaceTokenizers.read(tmp_path / "model", config | {"vocab_size": first + 1})
+    assert not read.tokenizers.frames
+    assert read.source_ids.tolist()[read.tokenizers.source.encode("a __sep__")[-1]] == first
