@@ -23,7 +23,7 @@ from sparsenmt.data.tokenizers.frame import TAG, Frames
 from sparsenmt.data.tokenizers.piece_tokenizer import PieceTokenizer
 from sparsenmt.data.tokenizers.pipeline_tokenizer import RANDOM, PipelineTokenizer, byte_pair_description
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
-from sparsenmt.data.vocabulary import BOS, SPECIAL_TOKENS, UNK
+from sparsenmt.data.vocabulary import BOS, EOS, SPACE, SPECIAL_TOKENS, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.importers.foreign_files import check_tokens, read_content, read_object
 
@@ -182,7 +182,8 @@ class HuggingFaceTokenizers:
         tokenizer = tokens.tokenizer(order, files.directory)
         frames = _frames(tokens, order, files)
         ids = torch.tensor(order.theirs)
-        languages, notes = _default_languages(tokens, files), _notes(tokens, files)
+        languages = _default_languages(tokens, files)
+        notes = (*_notes(tokens, files), *_template_notes(tokens, order, frames, files))
         return cls(Tokenizers(tokenizer, tokenizer, True, frames), ids, ids, languages, notes)
 
 
@@ -539,6 +540,8 @@ def _notes(tokens: _Tokens, files: _Files) -> tuple[str, ...]:
         named = ", ".join(token.content for token in tokens.added[:_SHOWN])
         more = ", ..." if len(tokens.added) > _SHOWN else ""
         notes.append(f"Added tokens, each of which is one token wherever it stands in a text: {named}{more}.")
+        if tokens.sentencepiece and not files.path("vocab.json"):
+            notes.append(f"A space before them belongs to no token; fast tokenizers make one of it, {SPACE!r}.")
     known = {token.content for token in tokens.added} | set(tokens.names)
     if lost := [token for token in files.special() if token not in known]:
         more = ", ..." if len(lost) > _SHOWN else ""
@@ -550,3 +553,24 @@ def _notes(tokens: _Tokens, files: _Files) -> tuple[str, ...]:
     for key in (key for key in RANDOM if isinstance(model, dict) and model.get(key)):
         notes.append(f"`{key}` of the tokenizer is off: a text is divided in one way.")
     return tuple(notes)
+
+
+def _template_notes(tokens: _Tokens, order: _Order, frames: Frames, files: _Files) -> Iterator[str]:
+    """A note, if the post-processor of ``tokenizer.json`` puts other tokens around a source than its family has."""
+    text, language = "TEXT", "LANGUAGE"
+    post = (json.loads(tokens.description).get("post_processor") if tokens.description else None) or {}
+    found: list[str] = []
+    try:
+        for step in post.get("processors", [post]):
+            if step.get("type") == "TemplateProcessing":
+                found = [each["SpecialToken"]["id"] if "SpecialToken" in each else text for each in step["single"]]
+            elif step.get("type") in ("RobertaProcessing", "BertProcessing"):
+                found = [step["cls"][0], text, step["sep"][0]]
+        found = [language if files.language_of(each) else each for each in found]
+    except (AttributeError, IndexError, KeyError, TypeError):
+        raise UserError("not a post-processor", where=str(files.directory / "tokenizer.json"), hint=_TAKE_ALL) from None
+    places = [*frames.source_prefix, text, EOS, *frames.source_suffix]
+    names = {place: tokens.names[order.theirs[place]] for place in places if isinstance(place, int)}
+    own = [names[place] if isinstance(place, int) else text if place == text else language for place in places]
+    if found and found != own:
+        yield f"Sources are {' '.join(own)}, as in its family, not {' '.join(found)} of `tokenizer.json`."
