@@ -14,7 +14,7 @@ from sparsenmt.data.batching import framed_feature, pad
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import bounded_batches
-from sparsenmt.data.tokenizers.frame import TAG, Frame
+from sparsenmt.data.tokenizers.frame import Frame, begins_with_language
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
 from sparsenmt.data.vocabulary import EOS, UNK
 from sparsenmt.data.word_spaces import character_count
@@ -99,8 +99,7 @@ class UnknownLines:
         self._side = side if language == side else f"{side} ({language})"  # the side is the default
         self._vocabulary = "the model's vocabulary" if bundle.tokenizers.shared else f"the {side} vocabulary"
         self._read, self._found, self._first = 0, 0, list[int]()
-        languages = bundle.tokenizers.frames.languages
-        self._languages = tuple(self._tokenizer.pieces(list(languages.values())))
+        self._languages = bundle.tokenizers.language_names
         self._translates = not bundle.recipe.data.is_language_model
         self._named = list[int]()
 
@@ -108,7 +107,7 @@ class UnknownLines:
         """Read a line, numbered from 0; return True if it is mostly unknown."""
         characters = character_count(text)
         self._read += characters > 0
-        if len(self._named) < _NAMED and self._translates and self._begins_with_language(text):
+        if len(self._named) < _NAMED and self._translates and begins_with_language(text, self._languages):
             self._named.append(number + 1)
         if UNK not in ids:
             return False
@@ -117,10 +116,6 @@ class UnknownLines:
         self._found += 1
         self._first += [number + 1] if len(self._first) < _NAMED else []
         return True
-
-    def _begins_with_language(self, text: str) -> bool:
-        text = text.lstrip(" ")
-        return TAG.match(text) is not None or (bool(self._languages) and text.startswith(self._languages))
 
     def counts(self) -> tuple[int, int, list[int], list[int]]:
         """Return the lines that were read, those that were found, and the numbers of the first of both kinds."""

@@ -223,3 +223,9 @@ class Frames:
         """Write the frames, if there are any."""
         if self:
             write_json(path, asdict(self))
+
+
+def begins_with_language(text: str, names: tuple[str, ...]) -> bool:
+    """Return True if a text begins with a tag such as ``>>fra<<``, or with one of the names of languages' tokens."""
+    text = text.lstrip(" ")
+    return TAG.match(text) is not None or text.startswith(names)
