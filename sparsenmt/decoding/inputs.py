@@ -117,18 +117,29 @@ def warn_of_sources(bundle: Bundle, lines: Sequence[SourceLine], text: str, done
 def read_sources(bundle: Bundle, lines: Sequence[InputLine], *, prompts: bool = False) -> list[SourceLine]:
     """Tokenize lines; tokens beyond the model's length are cut and counted, and a blank line has none.
 
+    A tag such as ``>>fra<<`` before a line is its language, in a model whose sources begin with that of the target.
+
     Args:
         prompts: True if a language model continues them: spaces alone are tokens, too.
+
+    Raises:
+        UserError: the model does not have the language of a tag.
     """
-    most, frame = bundle.max_source_length, bundle.frames.source
+    most, usual, frames = bundle.max_source_length, bundle.frames.source, bundle.tokenizers.frames
     result = []
     # In parts: all tokens of long lines, before most are cut off, would need much memory.
     for part in bounded_batches(lines, lambda line: len(line.text)):
-        for line, ids in zip(part, bundle.tokenizers.source.encode_batch([line.text for line in part]), strict=True):
-            if not prompts and not line.text.strip(" "):  # some tokenizers make a token of a space
+        framed: list[tuple[Frame | None, str]] = [(None, line.text) for line in part]
+        if frames.tagged:
+            options = bundle.recipe.decoding
+            framed = [frames.of_line(line.text, options, f"line {line.number + 1:,}") for line in part]
+        encoded = bundle.tokenizers.source.encode_batch([text for _, text in framed])
+        for line, (own, text), ids in zip(part, framed, encoded, strict=True):
+            if not prompts and not text.strip(" "):  # some tokenizers make a token of a space
                 ids = []
+            frame = usual if own is None else own
             kept = frame.around([*ids[:most], EOS])
-            result.append(SourceLine(line.number, line.text, kept, max(len(ids) - most, 0), line.tags, frame))
+            result.append(SourceLine(line.number, text, kept, max(len(ids) - most, 0), line.tags, frame))
     return result
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sparsenmt.data.text_sides import SIDES, Side, SideTokens
+from sparsenmt.data.tokenizers.frame import begins_with_language
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
 from sparsenmt.data.vocabulary import UNK
 from sparsenmt.data.word_spaces import character_count
@@ -32,8 +33,13 @@ class _FoundLines:
     def describe(self, read: int, what: str) -> str:
         """Return how many of the lines that were read are such lines, and which."""
         lines = f"{self.count:,} of {read:,} lines are" if read > 1 else "the line is"
+        return f"{lines} {what} ({self.numbers})"
+
+    @property
+    def numbers(self) -> str:
+        """The first lines, as in ``lines 3, 5, ...``."""
         more = ", ..." if self.count > len(self.first) else ""
-        return f"{lines} {what} (line{'s' if self.count > 1 else ''} {', '.join(map(str, self.first))}{more})"
+        return f"line{'s' if self.count > 1 else ''} {', '.join(map(str, self.first))}{more}"
 
 
 class UnusualText:
@@ -41,7 +47,8 @@ class UnusualText:
 
     That are lines of which the vocabulary knows less than half: by characters, spaces not counted, as a run of unknown
     characters is one token of SentencePiece, so that a share of tokens would say little. Lines that are longer than
-    every one of the training text. And a text of the other side's language.
+    every one of the training text, or begin with the name of a language, which is text like any other. And a text of
+    the other side's language.
     """
 
     def __init__(self, bundle: Bundle, side: Side = "source") -> None:
@@ -52,7 +59,8 @@ class UnusualText:
         self._side, self._name, self._continues = side, names.pop(side), bundle.recipe.data.is_language_model
         (self._other,) = names.values()
         self._longest = None if bundle.text is None else bundle.text.longest[SIDES.index(side)]
-        self._read, self._unknown, self._long = 0, _FoundLines(), _FoundLines()
+        self._read, self._unknown, self._long, self._named = 0, _FoundLines(), _FoundLines(), _FoundLines()
+        self._languages = bundle.tokenizers.language_names
         self._tokens = SideTokens(bundle.text, bundle.tokenizers, side)
 
     def add(self, number: int, ids: Sequence[int], text: str, length: int | None = None) -> bool:
@@ -67,6 +75,8 @@ class UnusualText:
         self._tokens.add(ids, text)
         if self._longest is not None and (len(ids) if length is None else length) > self._longest:
             self._long.add(1, [number + 1])
+        if not self._continues and begins_with_language(text, self._languages):
+            self._named.add(1, [number + 1])
         if UNK not in ids:
             return False
         if 2 * sum(map(character_count, unknown_texts(self._tokenizer, text))) <= characters:
@@ -76,7 +86,7 @@ class UnusualText:
 
     def as_json(self) -> dict[str, Any]:
         """Return what was counted."""
-        kinds = {"unknown": asdict(self._unknown), "long": asdict(self._long)}
+        kinds = {"unknown": asdict(self._unknown), "long": asdict(self._long), "named": asdict(self._named)}
         return {"read": self._read, **kinds, "tokens": self._tokens.counts}
 
     def merge(self, other: Mapping[str, Any]) -> None:
@@ -84,6 +94,7 @@ class UnusualText:
         self._read += other["read"]
         self._unknown.add(**other["unknown"])
         self._long.add(**other["long"])
+        self._named.add(**other["named"])
         self._tokens.merge(other["tokens"])
 
     def warnings(self, text: str = "", *, unknown: bool = True) -> list[str]:
@@ -105,6 +116,16 @@ class UnusualText:
             )
             what = self._long.describe(self._read, f"longer than every {longest}")
             found.append(f"warning: {name}{what}: {effect}; {'shorten' if self._continues else 'divide'} such lines")
+        if self._named.count:
+            begin = (
+                f"{self._named.numbers} {'begin' if self._named.count > 1 else 'begins'} with the name of a language"
+            )
+            rest = (
+                "remove it, and give --source-language and --target-language"
+                if self._languages
+                else "the model has none"
+            )
+            found.append(f"warning: {name}{begin}, which is read as text: {rest}")
         if self._tokens.like_other:
             found.append(
                 f"warning: {name}the text is like the {self._other} of the training text, not like its {self._name}: "

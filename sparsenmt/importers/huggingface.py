@@ -11,7 +11,7 @@ import io
 import warnings
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -125,7 +125,7 @@ def read(directory: Path) -> ForeignModel:
     found = convert(config, read_weights(directory), tokens.tokenizers, tokens.source_ids, tokens.target_ids)
     sides = zip(("source_language", "target_language"), tokens.languages, strict=True)
     found.recipe["decoding"] |= {key: code for key, code in sides if code is not None}
-    return found
+    return replace(found, notes=(*found.notes, *tokens.notes))
 
 
 @dataclass(frozen=True)
