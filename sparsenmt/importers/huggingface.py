@@ -20,7 +20,7 @@ from torch import Tensor
 
 from sparsenmt.assemble import build_model
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
-from sparsenmt.data.vocabulary import BOS
+from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.files import invalid_file, regular_file
 from sparsenmt.importers.foreign_files import (
@@ -60,6 +60,8 @@ class Family:
     Args:
         positions: ``learned``: of a table whose first two rows are not used; ``paper``: sinusoids, unless the weights
             have a table; ``after_padding``: sinusoids that begin after the id of the padding.
+        padding_comes: the padding has a share of the softmax. Marian has no such token; Transformers gives it a row of
+            zeros, whose logit is 0.
         defaults: of keys that a configuration may lack.
     """
 
@@ -67,11 +69,12 @@ class Family:
     norm: Literal["pre", "post"]
     positions: Literal["learned", "paper", "after_padding"]
     embedding_norm: bool = False
+    padding_comes: bool = True
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 FAMILIES: dict[str, Family] = {
-    "marian": Family("Marian (OPUS-MT)", "post", "paper"),
+    "marian": Family("Marian (OPUS-MT)", "post", "paper", padding_comes=False),
     "bart": Family("BART", "post", "learned", embedding_norm=True),
     "mbart": Family("mBART", "pre", "learned", embedding_norm=True),
     "pegasus": Family("PEGASUS", "pre", "paper"),
@@ -310,7 +313,7 @@ def convert(
     uses = (source, source_ids), (target, target_ids), (output, target_ids)
     for name, (table, ids) in zip(table_keys(tie), uses, strict=True):
         weights.setdefault(f"embeddings.{name}", _rows(table, ids))
-    bias = _bias(taken, output.shape[0], target_ids)
+    bias = _bias(taken, output.shape[0], target_ids, padding_comes=config.family.padding_comes)
     section = {**config.model(), **position_keys, "tie_embeddings": tie, "output_bias": bias is not None}
     if bias is not None:
         weights["output_bias"] = bias
@@ -441,11 +444,13 @@ def _rows(table: Tensor, ids: Tensor) -> Tensor:
     return table[ids.clamp_min(0)] * (ids >= 0)[:, None]
 
 
-def _bias(taken: _Tensors, rows: int, ids: Tensor) -> Tensor | None:
+def _bias(taken: _Tensors, rows: int, ids: Tensor, *, padding_comes: bool) -> Tensor | None:
     """(W) the bias of the output; None: it is 0. A token that they do not have, or that is there twice, never comes."""
     theirs = taken.get("final_logits_bias", (1, rows))
     bias = torch.zeros(len(ids)) if theirs is None else theirs[0][ids.clamp_min(0)]
     bias[ids < 0] = NEVER
+    if not padding_comes or int(ids[PAD]) in (int(ids[UNK]), int(ids[EOS])):
+        bias[PAD] = NEVER
     if int((ids == ids[BOS]).sum()) > 1:  # the decoder begins with a token that has a place of its own
         bias[BOS] = NEVER
     return bias if bool(bias.any()) else None
