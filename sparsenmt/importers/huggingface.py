@@ -384,9 +384,13 @@ def convert(
             weights[name] = taken.take(_their_name(name), tuple(like.shape))
     taken.check_all_taken()
     notes += config.search.notes
-    prefix = len(tokenizers.frames.target_prefix)
+    pad, unknown, start, *others = target_ids.tolist()
     decoding, more = decoding_settings(
-        config.search.values, prefix, unknown=int(target_ids[UNK]), padding_comes=config.family.padding_comes
+        config.search.values,
+        len(tokenizers.frames.target_prefix),
+        unknown=unknown,
+        never={pad, start} - {unknown, *others},
+        padding_comes=config.family.padding_comes,
     )
     notes += more
     if unnamed := output.shape[0] - len(set(target_ids.tolist()) - {-1}):

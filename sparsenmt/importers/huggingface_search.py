@@ -6,7 +6,7 @@ count every token that the decoder reads: its start, and a forced first token.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,13 +117,19 @@ class SearchSettings:
 
 
 def decoding_settings(
-    search: Mapping[str, Any], prefix: int = 0, *, unknown: int = -1, padding_comes: bool = True
+    search: Mapping[str, Any],
+    prefix: int = 0,
+    *,
+    unknown: int = -1,
+    never: Collection[int] = (),
+    padding_comes: bool = True,
 ) -> tuple[dict[str, Any], list[str]]:
     """The `decoding` section for the settings of a search, and notes on those that this program does not have.
 
     Args:
         prefix: tokens that the decoder is given after its start.
         unknown: the id of unknown tokens.
+        never: ids of tokens that never come here.
         padding_comes: the padding has a share of the softmax.
     """
     beams = int(search.get("num_beams", 1))
@@ -140,7 +146,7 @@ def decoding_settings(
             notes.append(f"num_beams: {beams} is left out: with do_sample one hypothesis is drawn.")
     elif beams > 1:
         notes += _beam_notes(search, penalty)
-    bad = _bad_words(search)
+    bad = _bad_words(search, never)
     if [unknown] in bad:
         section["unknown"] = "forbid"
         bad.remove([unknown])
@@ -196,11 +202,9 @@ def _beam_notes(search: Mapping[str, Any], penalty: float) -> list[str]:
     return notes
 
 
-def _bad_words(search: Mapping[str, Any]) -> list[list[int]]:
-    """The sequences that may not come, each once, without tokens that never come here: padding, a start of its own."""
+def _bad_words(search: Mapping[str, Any], never: Collection[int]) -> list[list[int]]:
+    """The sequences that may not come, each once, without tokens that never come here."""
     rows = [*(search.get("bad_words_ids") or []), *(search.get("suppress_tokens") or [])]
-    start = search.get("decoder_start_token_id")
-    never = {search.get("pad_token_id"), None if start in listed(search.get("eos_token_id")) else start}
     found = [row for row in map(listed, rows) if row not in [[token] for token in never]]
     return [row for number, row in enumerate(found) if row not in found[:number]]
 

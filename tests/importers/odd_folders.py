@@ -116,7 +116,8 @@ def usual_search(family: str) -> dict[str, Any]:
     forced = 0 if family == "bart" else None
     if family in ("mbart-50", "m2m-100", "nllb"):
         forced = target_language(family)
-    return {**ids, "bad_words_ids": [[ids["pad_token_id"]]], "max_length": 24, "forced_bos_token_id": forced}
+    padding = own.get("decoder_vocab_size", ids["pad_token_id"] + 1) - 1
+    return {**ids, "bad_words_ids": [[padding]], "max_length": 24, "forced_bos_token_id": forced}
 
 
 def target_language(family: str) -> int:
@@ -202,6 +203,9 @@ FOLDERS: dict[str, Odd] = {
     "opus-mt, two targets": Odd("opus-mt-several-targets"),
     "opus-mt, two vocabularies": Odd("opus-mt-two-vocabularies"),
     "opus-mt, two vocabularies, a beam": Odd("opus-mt-two-vocabularies", BEAM, said=CUT),
+    "opus-mt, two vocabularies, padding of one": Odd(
+        "opus-mt-two-vocabularies", {"bad_words_ids": [[48]]}, said="1 of the sequences", differs=True
+    ),
     "opus-mt, mixed scripts": Odd("opus-mt-mixed-scripts"),
     "opus-mt, no search": Odd(
         "opus-mt", None, {"num_beams": 3, "early_stopping": True, "max_length": 15, "bad_words_ids": [[79]]}, said=CUT

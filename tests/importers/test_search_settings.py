@@ -15,6 +15,7 @@ def test_a_beam_search() -> None:
             **{"early_stopping": True, "bad_words_ids": [[9], [1]], "suppress_tokens": [9], "repetition_penalty": 1.0},
         },
         unknown=1,
+        never=[9],
     )
     assert section == {
         **{"beam_size": 6, "length_penalty": "average", "alpha": 0.8, "max_length_factor": 0.0},
