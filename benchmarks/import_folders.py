@@ -18,7 +18,7 @@ from peers.environments import PEERS, python_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.importers.odd_folders import FAMILIES, FOLDERS, HERE, LINES
+from tests.importers.odd_folders import FAMILIES, FOLDERS, HERE
 
 WORKER = Path(__file__).parent / "peers" / "transformers_folders.py"
 
@@ -32,7 +32,11 @@ def main() -> int:
             path = Path(temporary) / str(number)
             odd.write(path)
             kind = FAMILIES[odd.family]["class"]
-            asked.append({"name": name, "path": str(path), "class": kind, "languages": odd.languages, "lines": LINES})
+            if (path / "tokenizer.json").exists():
+                kind = "PreTrainedTokenizerFast"
+            asked.append(
+                {"name": name, "path": str(path), "class": kind, "languages": odd.languages, "lines": odd.lines}
+            )
         done = subprocess.run(
             [str(python_of("folders")), str(WORKER)], input=json.dumps(asked).encode(), check=True, capture_output=True
         )

@@ -77,9 +77,10 @@ def export_model(
 
 
 def _write_sentencepiece(tokenizers: Tokenizers, directory: Path) -> bool:
-    """Write the SentencePiece models; False for tokenizers of another kind, or with tokens around sentences."""
+    """Write the SentencePiece models; False for other tokenizers, and with tokens around sentences or added ones."""
     source, target, kinds = tokenizers.source, tokenizers.target, (SentencePieceTokenizer, PieceTokenizer)
-    if tokenizers.frames or not (isinstance(source, kinds) and isinstance(target, kinds)):
+    added = any(isinstance(each, PieceTokenizer) and each.added.tokens for each in (source, target))
+    if tokenizers.frames or added or not (isinstance(source, kinds) and isinstance(target, kinds)):
         return False
     write_bytes(directory / "source.spm", source.model)
     write_bytes(directory / "target.spm", target.model)

@@ -134,7 +134,7 @@ def read(directory: Path) -> ForeignModel:
     found = convert(config, read_weights(directory), tokens.tokenizers, tokens.source_ids, tokens.target_ids)
     sides = zip(("source_language", "target_language"), tokens.languages, strict=True)
     found.recipe["decoding"] |= {key: code for key, code in sides if code is not None}
-    return replace(found, notes=(*found.notes, *_token_notes(config.search, tokens)))
+    return replace(found, notes=(*found.notes, *tokens.notes, *_token_notes(config.search, tokens)))
 
 
 def _check_tokenizer_class(directory: Path, config: Config) -> None:
@@ -166,10 +166,8 @@ def _token_notes(search: SearchSettings, tokens: HuggingFaceTokenizers) -> list[
         )
     if frames.target_start == BOS and search.start is not None and search.start != ids[BOS]:
         notes.append(f"decoder_start_token_id: {search.start} is left out: the decoder begins with {ids[BOS]}.")
-    forced, languages = (
-        listed(search.values.get("forced_bos_token_id")),
-        {ids[id_] for id_ in frames.languages.values()},
-    )
+    forced = listed(search.values.get("forced_bos_token_id"))
+    languages = {ids[id_] for id_ in frames.languages.values()}
     prefix = {ids[id_] for id_ in frames.target_prefix if isinstance(id_, int)}
     first = languages if frames.target_prefix == ["target"] else prefix
     if forced and not (len(forced) == 1 and forced[0] in first):

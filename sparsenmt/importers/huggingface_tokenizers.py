@@ -6,9 +6,10 @@ row with which their decoder begins, which is often that of another token: of EO
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,19 @@ import sentencepiece
 import torch
 from torch import Tensor
 
+from sparsenmt.data.tokenizers.added_tokens import AddedToken
 from sparsenmt.data.tokenizers.frame import Frames
 from sparsenmt.data.tokenizers.piece_tokenizer import PieceTokenizer
-from sparsenmt.data.tokenizers.pipeline_tokenizer import PipelineTokenizer, byte_pair_description
+from sparsenmt.data.tokenizers.pipeline_tokenizer import RANDOM, PipelineTokenizer, byte_pair_description
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.data.vocabulary import BOS, SPECIAL_TOKENS, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.importers.foreign_files import check_tokens, read_content, read_object
+from sparsenmt.importers.marian_vocabularies import TAG
 
 SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model")
 _SETTINGS, _ADDED = "tokenizer_config.json", "added_tokens_decoder"
+_NAMED = ("bos_token", "eos_token", "unk_token", "pad_token", "mask_token")
 _TAKE_ALL = "Copy the whole directory as the original program wrote it."
 _MBART = (
     "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX "
@@ -41,8 +45,12 @@ _M2M = (
     "sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu"
 )
 _WMT_21 = "en ha is ja cs ru zh de"
+_CODE = re.compile(r"([a-z]{2,3}_[A-Z][A-Za-z]{1,3})|__([a-z]{2,3})__")
+_MASK = "<mask>"
+_MASKS = re.compile(r"<mask(_[12])?>|<unk_\d+>")  # those of PEGASUS, too
 _PEGASUS_OFFSET = 103
 _MOST_BYTES = 1 << 28  # of a tokenizer's file
+_SHOWN = 8  # tokens in a note
 
 
 @dataclass(frozen=True)
@@ -79,29 +87,42 @@ class _Files:
             raise UserError("not a vocabulary: its ids are not 0 to V - 1", where=str(path), hint=_TAKE_ALL)
         return sorted(values, key=values.__getitem__)
 
-    def added(self) -> dict[int, str]:
-        """The tokens that are added to those of the model, by id, and their names."""
-        found: dict[int, str] = {}
-        rows = self.config["vocab_size"]
+    def added(self) -> dict[int, AddedToken]:
+        """The tokens that are added to those of the model, by their ids there."""
+        found: dict[int, AddedToken] = {}
+        rows, special = self.config["vocab_size"], set(self.special())
         for file, key in (("tokenizer.json", "added_tokens"), ("added_tokens.json", ""), (_SETTINGS, _ADDED)):
             try:
                 values = self.object(file)
                 given = (values.get(key) if key else values) or {}
                 if isinstance(given, list):
-                    pairs = [(token["id"], token["content"]) for token in given]
+                    rows_of = [(token["id"], token) for token in given]
                 elif key:
-                    pairs = [(int(id_), token["content"]) for id_, token in given.items()]
+                    rows_of = [(int(id_), token) for id_, token in given.items()]
                 else:
-                    pairs = [(id_, name) for name, id_ in given.items()]
-                if not all(type(id_) is int and 0 <= id_ < rows and isinstance(name, str) for id_, name in pairs):
-                    raise ValueError
+                    rows_of = [(id_, {"content": name, "special": name in special}) for name, id_ in given.items()]
+                for id_, token in rows_of:
+                    name = token["content"]
+                    if type(id_) is not int or not 0 <= id_ < rows or not isinstance(name, str) or not name:
+                        raise ValueError
+                    flags = {flag: token.get(flag) is True for flag in ("special", "lstrip", "rstrip", "single_word")}
+                    found[id_] = AddedToken(id_, name, **flags)
             except (AttributeError, KeyError, TypeError, ValueError):
                 raise UserError(
                     f"the added tokens are no names with ids below {rows:,}, the rows of the model's tables",
                     where=str(self.directory / file),
                     hint=_TAKE_ALL,
                 ) from None
-            found.update(pairs)
+        return found
+
+    def named(self) -> set[str]:
+        """The tokens that the model itself has beside its text: end, padding and others, by any name."""
+        found = {"<s>", "<pad>", "</s>", "<unk>", "<mask>"}
+        for name in ("special_tokens_map.json", _SETTINGS):
+            for key in _NAMED:
+                token = self.object(name).get(key)
+                token = token.get("content") if isinstance(token, dict) else token
+                found |= {token} if isinstance(token, str) else set()
         return found
 
     def special(self) -> list[str]:
@@ -120,12 +141,14 @@ class HuggingFaceTokenizers:
 
     Args:
         languages: codes of source and target that the directory names; None: none.
+        notes: what differs from the files, and what was added to the model's tokens.
     """
 
     tokenizers: Tokenizers
     source_ids: Tensor
     target_ids: Tensor
     languages: tuple[str | None, str | None] = (None, None)
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, directory: Path, config: Mapping[str, Any]) -> HuggingFaceTokenizers:
@@ -145,7 +168,8 @@ class HuggingFaceTokenizers:
         tokenizer = tokens.tokenizer(order, files.directory)
         frames = _frames(tokens, order, files)
         ids = torch.tensor(order.theirs)
-        return cls(Tokenizers(tokenizer, tokenizer, True, frames), ids, ids, _default_languages(tokens, files))
+        languages, notes = _default_languages(tokens, files), _notes(tokens, files)
+        return cls(Tokenizers(tokenizer, tokenizer, True, frames), ids, ids, languages, notes)
 
 
 @dataclass(frozen=True)
@@ -158,6 +182,7 @@ class _Tokens:
         languages: code -> its id.
         sentencepiece: the bytes of the model that divides text; or
         description: of a tokenizer of the `tokenizers` package.
+        added: tokens that a user added; they are found in a text before it is divided.
     """
 
     names: list[str]
@@ -165,6 +190,7 @@ class _Tokens:
     languages: dict[str, int] = field(default_factory=dict)
     sentencepiece: bytes = b""
     description: bytes = b""
+    added: tuple[AddedToken, ...] = ()
 
     def tokenizer(self, order: _Order, place: Path) -> Tokenizer:
         """The tokenizer with the ids of this program; ``place`` is named in messages."""
@@ -172,10 +198,12 @@ class _Tokens:
         markers = [
             id_ for id_, their in enumerate(order.theirs) if id_ >= first and their in self.markers | order.unused
         ]
+        added = [replace(token, id=order.places[token.id]) for token in self.added]
         if self.sentencepiece:
-            return PieceTokenizer(self.sentencepiece, order.names, markers)
+            return PieceTokenizer(self.sentencepiece, order.names, markers, added)
+        hidden = [token.id for token in added if token.special]
         try:
-            return PipelineTokenizer(self.description, order.theirs[first:], order.names, markers)
+            return PipelineTokenizer(self.description, order.theirs[first:], order.names, markers, hidden)
         except ValueError as error:
             reason = " ".join(str(error).split())[:200]
             raise UserError(f"not a tokenizer: {reason}", where=str(place), hint=_TAKE_ALL) from None
@@ -274,23 +302,54 @@ def _check_pieces(files: _Files, pieces: Sequence[str], first: Sequence[str]) ->
         raise UserError(f"the model's tokens do not begin with {', '.join(first)}", where=str(path), hint=_TAKE_ALL)
 
 
+def _with_added(files: _Files, tokens: _Tokens) -> _Tokens:
+    """The tokens of a family, and those that a user added to them.
+
+    Raises:
+        UserError: an added token has the id of another one.
+    """
+    names, own, markers = list(tokens.names), files.named(), set(tokens.markers)
+    found = []
+    for id_, token in sorted(files.added().items()):
+        language, known = _language_of(token.content), id_ < len(tokens.names)
+        if token.content in own or (known and id_ in markers and names[id_] == token.content):
+            continue
+        if known and names[id_] not in (token.content, f"<unused_{id_}>"):
+            raise UserError(
+                f"the added token {token.content!r} has the id {id_:,}, which is that of {names[id_]!r}",
+                where=str(files.directory),
+                hint="Give it an id of its own and a row in the model's tables, or remove it from the tokenizer.",
+            )
+        markers |= set(range(len(names), id_))
+        names += [f"<unused_{unused}>" for unused in range(len(names), id_ + 1)]
+        names[id_] = token.content
+        if language:
+            markers.add(id_)
+        else:
+            markers.discard(id_)
+            found.append(token)
+    languages = _languages(names, markers)
+    return replace(tokens, names=names, markers=frozenset(markers), languages=languages, added=tuple(found))
+
+
 def _read_fairseq(files: _Files) -> _Tokens:
     """The tokens of mBART and NLLB: SentencePiece's moved by one, then languages, then the mask."""
     model, pieces = _sentencepiece_pieces(files, *SENTENCEPIECE_FILES)
     _check_pieces(files, pieces, ("<unk>", "<s>", "</s>"))
     names = ["<s>", "<pad>", "</s>", "<unk>", *pieces[3:]]
-    markers, first = {0}, len(names)
-    added = {id_: name for id_, name in files.added().items() if id_ >= first}
-    if not any(map(_language_of, added.values())):
+    first, added = len(names), files.added()
+    own = {id_: token.content for id_, token in added.items() if _language_of(token.content) or token.content == _MASK}
+    if not any(map(_language_of, own.values())):
         listed = [token for token in files.special() if _language_of(token)]
         if not listed and files.config["model_type"] == "mbart":
-            many = files.config["vocab_size"] > first + len(_MBART.split()) + 1
-            listed = [*_MBART.split(), *(_MBART_50.split() if many else ())]
-        added = dict(enumerate([*listed, "<mask>"], first))
-    for id_ in range(first, max(added, default=first - 1) + 1):
-        names.append(added.get(id_, f"<unused_{id_}>"))
-        markers.add(id_)
-    return _Tokens(names, frozenset(markers), _languages(names, markers), sentencepiece=model)
+            listed = [*_MBART.split(), *(_MBART_50.split() if _is_mbart_50(files, (), first) else ())]
+        own = dict(enumerate([*listed, _MASK], first))
+    names += [f"<unused_{id_}>" for id_ in range(first, max(own, default=first - 1) + 1)]
+    for id_, name in own.items():
+        if id_ >= first:
+            names[id_] = name
+    markers = {0, *range(first, len(names))} - (added.keys() - own.keys())
+    return _with_added(files, _Tokens(names, frozenset(markers), sentencepiece=model))
 
 
 def _read_m2m(files: _Files) -> _Tokens:
@@ -304,7 +363,7 @@ def _read_m2m(files: _Files) -> _Tokens:
     markers = {id_ for id_, name in enumerate(names) if name == "<s>"}
     markers |= set(range(len(names), len(names) + len(codes.split())))
     names += [f"__{code}__" for code in codes.split()]
-    return _Tokens(names, frozenset(markers), _languages(names, markers), sentencepiece=model)
+    return _with_added(files, _Tokens(names, frozenset(markers), sentencepiece=model))
 
 
 def _read_pegasus(files: _Files) -> _Tokens:
@@ -315,7 +374,8 @@ def _read_pegasus(files: _Files) -> _Tokens:
     if type(offset) is not int or not 0 <= offset < 1 << 16:
         raise UserError("the offset is no number of tokens", where=str(files.directory / _SETTINGS), hint=_TAKE_ALL)
     own = ["<mask_1>", "<mask_2>", *(f"<unk_{number}>" for number in range(2, offset))] if offset else []
-    return _Tokens(["<pad>", "</s>", *own, *pieces[2:]], frozenset(range(2, 2 + len(own))), sentencepiece=model)
+    markers = frozenset(range(2, 2 + len(own)))
+    return _with_added(files, _Tokens(["<pad>", "</s>", *own, *pieces[2:]], markers, sentencepiece=model))
 
 
 _SENTENCEPIECE: dict[str, Callable[[_Files], _Tokens]] = {
@@ -332,11 +392,15 @@ def _read_byte_pairs(files: _Files) -> _Tokens:
     rows = [line.split(" ") for line in lines if line and not line.startswith("#version")]
     pairs = [(row[0], row[-1]) for row in rows]
     settings = files.object(_SETTINGS)
+    markers = frozenset(id_ for id_, name in enumerate(names) if name in ("<s>", _MASK))
+    tokens = _with_added(files, _Tokens(names, markers))
     description = byte_pair_description(
-        {name: id_ for id_, name in enumerate(names)}, pairs, prefix_space=bool(settings.get("add_prefix_space"))
+        {name: id_ for id_, name in enumerate(names)},
+        pairs,
+        [{**asdict(token), "special": False, "normalized": not token.special} for token in tokens.added],
+        prefix_space=bool(settings.get("add_prefix_space")),
     )
-    markers = frozenset(id_ for id_, name in enumerate(names) if name in ("<s>", "<mask>"))
-    return _Tokens(names, markers, description=description)
+    return replace(tokens, description=description)
 
 
 def _read_pipeline(files: _Files) -> _Tokens:
@@ -346,14 +410,26 @@ def _read_pipeline(files: _Files) -> _Tokens:
     try:
         vocabulary = described["model"]["vocab"]
         found = enumerate(name for name, _ in vocabulary) if isinstance(vocabulary, list) else _by_id(vocabulary)
-        by_id = {**dict(found), **files.added()}
+        added, own = files.added(), files.named()
+        by_id = {**dict(found), **{id_: token.content for id_, token in added.items()}}
         if not all(type(id_) is int and 0 <= id_ < files.config["vocab_size"] for id_ in by_id):
             raise ValueError
-        special = {int(token["id"]) for token in described["added_tokens"] if token["special"]}
+        listed = {int(token["id"]): token for token in described["added_tokens"]}
+        special = {id_ for id_, token in listed.items() if token["special"]}
     except (KeyError, TypeError, ValueError):
         raise UserError("not a tokenizer", where=str(path), hint=_TAKE_ALL) from None
     names = [str(by_id.get(id_, f"<unused_{id_}>")) for id_ in range(max(by_id, default=-1) + 1)]
-    return _Tokens(names, frozenset(special), _languages(names, special), description=path.read_bytes())
+    users = {
+        id_: token
+        for id_, token in added.items()
+        if token.content not in own and not _language_of(token.content) and not _MASKS.fullmatch(token.content)
+    }
+    for id_, token in users.items():  # the package looks for them; decoding leaves out those that are special
+        listed[id_] = {"normalized": not token.special, **listed.get(id_, {}), **asdict(token), "special": False}
+    described["added_tokens"] = [listed[id_] for id_ in sorted(listed)]
+    markers = frozenset(special - users.keys())
+    description = json.dumps(described, ensure_ascii=False).encode(errors="surrogatepass")
+    return _Tokens(names, markers, _languages(names, markers), b"", description, tuple(users.values()))
 
 
 def _by_id(vocabulary: Mapping[str, int]) -> Iterator[tuple[int, str]]:
@@ -362,7 +438,7 @@ def _by_id(vocabulary: Mapping[str, int]) -> Iterator[tuple[int, str]]:
 
 def _language_of(name: str) -> str:
     """The code of a language's token: of ``en_XX``, ``eng_Latn``, ``__en__`` or ``>>en<<``; "" of any other token."""
-    found = re.fullmatch(r"([a-z]{2,3}_[A-Z][A-Za-z]{1,3})|__([a-z]{2,3})__|>>([\w-]+)<<", name)
+    found = TAG.fullmatch(name) or _CODE.fullmatch(name)
     return next(filter(None, found.groups()), "") if found else ""
 
 
@@ -382,14 +458,26 @@ def _frames(tokens: _Tokens, order: _Order, files: _Files) -> Frames:
         return Frames(source_prefix=[*begin], target_prefix=[*prefix])
     if settings.get("legacy_behaviour"):
         return Frames(languages, source_suffix=["source"], target_prefix=["target"])
-    if files.config["model_type"] == "mbart" and not _is_mbart_50(settings, languages):
+    if files.config["model_type"] == "mbart" and not _is_mbart_50(files, languages):
         return Frames(languages, source_suffix=["source"], target_start="target")
     return Frames(languages, source_prefix=["source"], target_prefix=["target"])
 
 
-def _is_mbart_50(settings: Mapping[str, Any], languages: Sequence[str] | Mapping[str, int]) -> bool:
-    name = settings.get("tokenizer_class")
-    return "MBart50" in name if isinstance(name, str) and "MBart" in name else len(languages) > len(_MBART.split())
+def _is_mbart_50(files: _Files, languages: Iterable[str], first: int = 0) -> bool:
+    """Return True for mBART-50, False for mBART-25, of which it has all languages.
+
+    Args:
+        languages: those that are named, if any; otherwise the tokens after the languages decide, or the rows.
+        first: the id of the first language.
+    """
+    name = files.object(_SETTINGS).get("tokenizer_class")
+    if isinstance(name, str) and "MBart" in name:
+        return "MBart50" in name
+    if languages := set(languages):
+        return not languages.isdisjoint(_MBART_50.split())
+    few, many = (first + len(codes.split()) + 1 for codes in (_MBART, f"{_MBART} {_MBART_50}"))
+    after = [id_ for id_, token in files.added().items() if id_ >= first and token.content not in files.named()]
+    return few not in after and min(after, default=many) >= many and files.config["vocab_size"] >= many
 
 
 def _default_languages(tokens: _Tokens, files: _Files) -> tuple[str | None, str | None]:
@@ -414,8 +502,14 @@ def _read_marian(files: _Files) -> HuggingFaceTokenizers:
         model, _ = _sentencepiece_pieces(files, name)
         names = files.vocabulary(vocabulary)
         markers = {id_ for id_, each in enumerate(names) if each.startswith(">>") and _language_of(each)}
-        tokens = _Tokens(names, frozenset(markers), _languages(names, markers), sentencepiece=model)
-        order = _Order.of(names, files, size)
+        tokens = _with_added(files, _Tokens(names, frozenset(markers), sentencepiece=model))
+        if separate and tokens.added:
+            raise UserError(
+                f"the token {tokens.added[0].content!r} was added to a model with two vocabularies",
+                where=str(files.directory),
+                hint="It is not known to which of them it belongs: remove it, and its rows of the tables.",
+            )
+        order = _Order.of(tokens.names, files, size)
         if order.theirs[UNK] < 0:
             raise UserError("the vocabulary has no <unk>", where=str(vocabulary), hint=_TAKE_ALL)
         sides.append((tokens, order, tokens.tokenizer(order, files.directory)))
@@ -425,4 +519,24 @@ def _read_marian(files: _Files) -> HuggingFaceTokenizers:
     languages = {code: order.places[id_] for code, id_ in tokens.languages.items()}
     frames = Frames(languages, source_prefix=["target"] if languages else [])
     ids = torch.tensor(order.theirs), torch.tensor(target_order.theirs)
-    return HuggingFaceTokenizers(Tokenizers(source, target, not separate, frames), *ids)
+    return HuggingFaceTokenizers(Tokenizers(source, target, not separate, frames), *ids, notes=_notes(tokens, files))
+
+
+def _notes(tokens: _Tokens, files: _Files) -> tuple[str, ...]:
+    """The tokens that were added, and what a tokenizer was saved with and is not used."""
+    notes = []
+    if tokens.added:
+        named = ", ".join(token.content for token in tokens.added[:_SHOWN])
+        more = ", ..." if len(tokens.added) > _SHOWN else ""
+        notes.append(f"Added tokens, each of which is one token wherever it stands in a text: {named}{more}.")
+    known = {token.content for token in tokens.added} | set(tokens.names)
+    if lost := [token for token in files.special() if token not in known]:
+        more = ", ..." if len(lost) > _SHOWN else ""
+        notes.append(f"Special tokens without an id are text: {', '.join(lost[:_SHOWN])}{more}.")
+    settings = files.object(_SETTINGS).get("sp_model_kwargs")
+    if isinstance(settings, dict) and settings.get("enable_sampling"):
+        notes.append("`enable_sampling` of the tokenizer is off: a text is divided in one way.")
+    model = json.loads(tokens.description).get("model") if tokens.description else {}
+    for key in (key for key in RANDOM if isinstance(model, dict) and model.get(key)):
+        notes.append(f"`{key}` of the tokenizer is off: a text is divided in one way.")
+    return tuple(notes)

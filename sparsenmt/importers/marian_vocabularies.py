@@ -1,4 +1,4 @@
-"""Marian's vocabularies: SentencePiece models (`.spm`), and words or its tokens with their numbers (`.yml`).
+"""Marian's vocabularies: SentencePiece models (`.spm`), and words or its tokens with their numbers (`.yml`, `.json`).
 
 Marian's ids are those of the file, with `</s>` and `<unk>` anywhere; this program's begin with its four special tokens.
 Shapes: V tokens of this program, U of Marian.
@@ -6,15 +6,16 @@ Shapes: V tokens of this program, U of Marian.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sentencepiece
 import torch
-import yaml
 from torch import Tensor
 
 from sparsenmt.data.tokenizers.piece_tokenizer import PieceTokenizer
@@ -27,7 +28,21 @@ from sparsenmt.importers.foreign_files import check_tokens, read_content
 _MOST_BYTES = 1 << 28
 _AGAIN = "Copy the vocabulary again from where the model comes from."
 _FIRST = len(SPECIAL_TOKENS)
-_TAG = re.compile(r">>(\w+)<<")
+_MOST_NUMBER, _SHOWN = 10**9, 80
+_WORD = r"""
+    (?: "(?P<double>(?:[^"\\]|\\.)*)"
+      | '(?P<single>(?:[^']|'')*)'
+      | (?P<plain> (?: [^-?:\ \t,\[\]{}#&*!|>'"%@`] | [-?:](?![\ \t]|\Z) )
+                   (?: [^:\ \t] | [\ \t]+(?![\ \t#]|:[\ \t]|:?\Z) | :(?![\ \t]|\Z) )* ) )"""
+_NUMBER = r"""["']?(?P<number>[0-9]{1,9})["']?[\ \t]*(?:[\ \t]\#.*)?"""
+_ENTRY = re.compile(rf"[\ ]*{_WORD}[\ \t]*:[\ \t]+{_NUMBER}", re.VERBOSE)
+_LONG_WORD = re.compile(rf"[\ ]*\?[\ \t]+{_WORD}[\ \t]*", re.VERBOSE)
+_LONG_NUMBER = re.compile(rf"[\ ]*:[\ \t]+{_NUMBER}", re.VERBOSE)
+_ESCAPE = re.compile(r"\\(?:(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8})|(.))")
+_ESCAPES = dict(zip("0abtnvfre \"'/\\N_LP", "\0\a\b\t\n\v\f\r\x1b \"'/\\\x85\xa0\u2028\u2029", strict=True))
+"""Characters that a letter after a backslash stands for."""
+TAG = re.compile(r">>([^\s<>]+)<<")
+"""The token of a language, as models of several targets have it before a source."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +79,11 @@ def read_vocabulary(path: Path, side: str) -> MarianVocabulary:
     Raises:
         UserError: it is of another kind, damaged, or has no end of a sentence or no unknown token.
     """
-    if path.suffix not in (".spm", ".model", ".yml", ".yaml"):
+    if path.suffix not in (".spm", ".model", ".yml", ".yaml", ".json"):
         raise UserError(
             f"a vocabulary of the kind `{path.suffix}` cannot be imported",
             where=str(path),
-            hint="Vocabularies are SentencePiece models (.spm) or words with numbers (.yml); factors are not read.",
+            hint="Import SentencePiece models (.spm), or words with numbers (.yml, .json); factors are not read.",
         )
     data = read_content(path, _MOST_BYTES)
     try:
@@ -81,7 +96,7 @@ def read_vocabulary(path: Path, side: str) -> MarianVocabulary:
         ids = _order(names)
         words = WordTokenizer([names[id_] for id_ in ids[_FIRST:]], lowercase=False)
         return MarianVocabulary(path, words, ids, len(names), {})
-    except (ValueError, RuntimeError, yaml.YAMLError, RecursionError) as error:
+    except (ValueError, RuntimeError, RecursionError) as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(
             f"not a vocabulary of Marian, or a damaged one: {reason}", where=str(path), hint=_AGAIN
@@ -104,25 +119,81 @@ def _pieces(path: Path, model: bytes, names: Sequence[str] = ()) -> MarianVocabu
     names = names or [processor.id_to_piece(id_) for id_ in own]
     ids = _order(names)
     named = [names[id_] for id_ in ids[_FIRST:]]
-    tags = {found[1]: id_ for id_, name in enumerate(named, _FIRST) if (found := _TAG.fullmatch(name))}
+    tags = {found[1]: id_ for id_, name in enumerate(named, _FIRST) if (found := TAG.fullmatch(name))}
     markers = [id_ for id_, name in enumerate(named, _FIRST) if name in control or id_ in tags.values()]
     named = [f"{name}_" if name in SPECIAL_TOKENS else name for name in named]
     return MarianVocabulary(path, PieceTokenizer(model, named, markers), ids, len(names), tags)
 
 
 def _names(data: bytes) -> list[str]:
-    """The words of a `.yml` in the order of their numbers. All words are texts: `no`, `1.0` and `007`, too."""
-    scalars, depth = [], 0
-    for event in yaml.parse(data.decode(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-        if isinstance(event, yaml.ScalarEvent):
-            scalars.append(event.value)
-        depth += isinstance(event, yaml.MappingStartEvent)
-        if isinstance(event, (yaml.SequenceStartEvent, yaml.AliasEvent)) or depth > 1:
-            raise ValueError("not words with their numbers")
-    words, numbers = scalars[::2], scalars[1::2]
-    if not depth or not all(number.isdecimal() and len(number) < 10 for number in numbers):
-        raise ValueError("not words with their numbers")
-    found = dict(zip(words, map(int, numbers), strict=True))
-    if len(found) != len(words) or sorted(found.values()) != list(range(len(found))):
-        raise ValueError("its words do not have the numbers from 0 on, each once")
-    return sorted(found, key=found.__getitem__)
+    """The words of a `.yml` or `.json` in the order of their numbers. All words are texts: `no` and `007`, too."""
+    text = data.decode("utf-8-sig")
+    rows = _json_rows(text) if text.lstrip().startswith("{") else _yaml_rows(text)
+    words: dict[str, str] = {}  # and where they stand
+    places: dict[int, str] = {}
+    names: dict[int, str] = {}
+    for where, word, number in rows:
+        if word in words:
+            raise ValueError(f"{where}: {word!r} has a number already ({words[word]})")
+        if number in places:
+            raise ValueError(f"{where}: the number {number:,} is taken already ({places[number]})")
+        words[word] = places[number] = where
+        names[number] = word
+    if not names or max(names) >= len(names):
+        missing = next(number for number in range(len(names) + 1) if number not in names)
+        raise ValueError(f"its words do not have the numbers from 0 on: {missing:,} is missing")
+    return [names[number] for number in range(len(names))]
+
+
+def _json_rows(text: str) -> Iterator[tuple[str, str, int]]:
+    """The entries of a JSON object (place, word, number)."""
+    pairs = json.loads(text, object_pairs_hook=list)
+    for place, (word, number) in enumerate(pairs, 1):
+        if type(number) is not int or not 0 <= number < _MOST_NUMBER:
+            raise ValueError(f"entry {place:,}: {word!r} has no number")
+        yield f"entry {place:,}", word, number
+
+
+def _yaml_rows(text: str) -> Iterator[tuple[str, str, int]]:
+    r"""The lines ``word: number`` of a map in YAML (place, word, number), as yaml-cpp writes and reads them.
+
+    Only "\n" ends a line there. Words that look like something else stand in double quotes, with escapes; all
+    characters but some of the control characters stand for themselves, also those that end a line, or must not occur,
+    in the YAML of other programs. A long word stands in a line of its own, ``? word``, with ``: number`` in the next.
+    """
+    key: str | None = None  # of such a word
+    for count, line in enumerate(text.split("\n"), 1):
+        line, where = line.removesuffix("\r"), f"line {count:,}"
+        if key is not None:
+            number = _LONG_NUMBER.fullmatch(line)
+            if number is None:
+                raise ValueError(f"{where}: no number of the word before it")
+            yield where, key, int(number[1])
+            key = None
+        elif line.strip(" \t") in ("", "---", "...") or line.startswith("#"):
+            continue
+        elif found := _ENTRY.fullmatch(line):
+            yield where, _word(found, where), int(found["number"])
+        elif found := _LONG_WORD.fullmatch(line):
+            key = _word(found, where)
+        else:
+            raise ValueError(f"{where} is not a word with its number: {line[:_SHOWN]!r}")
+    if key is not None:
+        raise ValueError("it ends after a word without a number")
+
+
+def _word(found: re.Match[str], where: str) -> str:
+    """The text of a word that `_WORD` matched."""
+    if (plain := found["plain"]) is not None:
+        return plain
+    if (single := found["single"]) is not None:
+        return single.replace("''", "'")
+
+    def character(escape: re.Match[str]) -> str:
+        digits, name = escape[1], escape[2]
+        code = int(digits[1:], 16) if digits else 0
+        if (digits is None and name not in _ESCAPES) or code > sys.maxunicode:
+            raise ValueError(f"{where}: an unknown escape, {escape[0]!r}")
+        return chr(code) if digits else _ESCAPES[name]
+
+    return _ESCAPE.sub(character, found["double"])

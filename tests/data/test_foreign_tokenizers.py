@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
+import unicodedata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import sentencepiece
 
+from sparsenmt.data.tokenizers.added_tokens import AddedToken
 from sparsenmt.data.tokenizers.frame import Frame, Frames
 from sparsenmt.data.tokenizers.piece_tokenizer import PieceTokenizer
-from sparsenmt.data.tokenizers.tokenizer import Tokenizers, unknown_texts
+from sparsenmt.data.tokenizers.pipeline_tokenizer import PipelineTokenizer, byte_characters, byte_pair_description
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, unknown_texts
+from sparsenmt.data.tokenizers.wire_format import field_values
 from sparsenmt.data.vocabulary import BOS, EOS, UNK
 from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.errors import UserError
@@ -25,7 +31,7 @@ LINES = [
 ]
 
 
-def model_of(lines: list[str], size: int = 60) -> bytes:
+def model_of(lines: list[str], size: int = 60, **options: Any) -> bytes:
     stream = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
@@ -34,6 +40,7 @@ def model_of(lines: list[str], size: int = 60) -> bytes:
         model_type="unigram",
         minloglevel=3,
         hard_vocab_limit=False,
+        **options,
     )
     return stream.getvalue()
 
@@ -163,8 +170,6 @@ def test_languages_that_cannot_be(frames: Frames, languages: tuple[str | None, s
 
 def byte_level(tmp_path: Path) -> Tokenizers:
     pytest.importorskip("tokenizers")
-    from sparsenmt.data.tokenizers.pipeline_tokenizer import PipelineTokenizer, byte_characters, byte_pair_description
-
     names = [*byte_characters(), "th", "the", "\u0120f", "\u0120fo", "\u0120fox"]
     merges = [("t", "h"), ("th", "e"), ("\u0120", "f"), ("\u0120f", "o"), ("\u0120fo", "x")]
     vocabulary = {name: id_ for id_, name in enumerate([*names, "<s>"])}
@@ -196,3 +201,102 @@ def test_damaged_pipeline_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UserError) as refused:
             Tokenizers.load(tmp_path)
         assert "shared.model" in str(refused.value.where)
+
+
+def pipeline_of(model: bytes, **values: Any) -> PipelineTokenizer:
+    """The tokens of a SentencePiece model as Transformers' converter writes them, with the map of its characters."""
+    pytest.importorskip("tokenizers")
+    names = names_of(model)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    (content,) = field_values(b"".join(field_values(model, 3)), 2)
+    character_map = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(content).decode()}
+    spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+    visible = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+    vocabulary = [[name, processor.get_score(id_)] for id_, name in enumerate(names)]
+    description: dict[str, Any] = {
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": {"type": "Sequence", "normalizers": [character_map, spaces]},
+        "pre_tokenizer": visible,
+        "decoder": visible,
+        "model": {"type": "Unigram", "unk_id": 0, "vocab": vocabulary, "byte_fallback": "<0x41>" in names},
+        **values,
+    }
+    return PipelineTokenizer(json.dumps(description).encode(), list(range(3, len(names))), names[3:], [])
+
+
+@pytest.mark.parametrize("option", ["dropout", "alpha"])
+def test_nothing_is_drawn_at_random(option: str, tmp_path: Path) -> None:
+    plain = byte_level(tmp_path).source
+    path = tmp_path / "shared.model"  # as an earlier version kept it, too
+    description = json.loads(path.read_bytes())
+    description["model"][option] = 0.5
+    path.write_bytes(json.dumps(description).encode())
+    tokenizer = Tokenizers.load(tmp_path).source
+    expected = plain.encode("the fox the fox the fox")
+    assert all(tokenizer.encode("the fox the fox the fox") == expected for _ in range(50))
+
+
+VIETNAMESE = ["Tất cả mọi người sinh ra đều được tự do", "bình đẳng về nhân phẩm và quyền lợi", "tiếng Việt ệ ở ữ ẵ"]
+
+
+def test_combining_marks_are_those_of_sentencepiece() -> None:
+    model = model_of([*LINES, *VIETNAMESE], 140)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    tokenizer = pipeline_of(model)
+    for text in [*VIETNAMESE, "e\u0302\u0323 x", "\u2460\ufb01\u3000fox", "the\u200b red", "fox \uff06 hare"]:
+        for line in (text, unicodedata.normalize("NFD", text), unicodedata.normalize("NFKD", text)):
+            ids = tokenizer.encode(line)
+            assert [id_ - 1 if id_ > UNK else 0 for id_ in ids] == processor.encode(line)
+            spans = tokenizer.spans(line)
+            assert len(spans) == len(ids) and all(begin <= end <= len(line) for begin, end in spans)
+    decomposed = unicodedata.normalize("NFD", "Việt")
+    covered = {place for span in tokenizer.spans(decomposed) for place in range(*span)}
+    assert covered == set(range(len(decomposed)))
+
+
+def test_bytes_are_put_together() -> None:
+    model = model_of(LINES, 300, byte_fallback=True)
+    both: tuple[Tokenizer, ...] = (PieceTokenizer(model, names_of(model)[3:]), pipeline_of(model))
+    for tokenizer in both:
+        for line in ("the fox sees a ŵé", "猫が好き", "é"):
+            ids = tokenizer.encode(line)
+            assert UNK not in ids and "<0xC3>" in tokenizer.pieces(tokenizer.encode("é"))
+            assert tokenizer.decode(ids) == line
+            words = word_ids(ids, tokenizer).tolist()
+            assert words[-1] == line.count(" ")
+    pipeline = both[1]
+
+    def ids_of(*names: str) -> list[int]:
+        table = pipeline.pieces(range(pipeline.size))
+        return [table.index(name) for name in names]
+
+    # A run that is not UTF-8: one U+FFFD for each of its bytes; no output has the end of a line.
+    assert pipeline.decode(ids_of("a", "<0xC3>", "<0xA9>", "<0xC3>", "a")) == "a\ufffd\ufffd\ufffda"
+    assert [each.decode(ids_of("a", "<0x0A>", "a")) for each in both] == ["a\ufffda"] * 2
+    assert pipeline.decode([UNK, *ids_of("a")], ["<0x41>"]) == "<0x41>a"
+
+
+def test_added_tokens_are_found_before_the_model_divides_a_text(model: bytes, tmp_path: Path) -> None:
+    names = [*names_of(model)[3:], "<doc>", "<doc>s", "<n>"]
+    first = 4 + len(names) - 3
+    added = [AddedToken(first, "<doc>"), AddedToken(first + 1, "<doc>s", special=True)]
+    tokenizer = PieceTokenizer(model, names, added=[*added, AddedToken(first + 2, "<n>", single_word=True)])
+    Tokenizers(tokenizer, tokenizer, True).save(tmp_path)
+    for each in (tokenizer, Tokenizers.load(tmp_path).source):
+        line = "the red <doc> fox<doc>s a hare <n> x<n>"
+        the, fox = each.encode("the red"), each.encode("fox")
+        ids = each.encode(line)
+        assert ids[: len(the) + len(fox) + 2] == [*the, first, *fox, first + 1]
+        assert ids.count(first + 2) == 1 and each.encode_batch([line, "", "<doc>"]) == [ids, [], [first]]
+        spans = each.spans(line)
+        assert len(spans) == len(ids)
+        assert [line[slice(*span)] for span, id_ in zip(spans, ids, strict=True) if id_ >= first] == [
+            "<doc>",
+            "<doc>s",
+            "<n>",
+        ]
+        assert each.decode(ids).startswith("the red<doc> fox a hare<n>")
+        assert set(each.required(the)) >= {first, first + 1, first + 2}
+        small = each.reduced(sorted({*range(4), *each.required([*the, *fox])}))
+        assert small.pieces(small.encode("the red <doc> fox")) == each.pieces(each.encode("the red <doc> fox"))

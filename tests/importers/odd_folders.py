@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sentencepiece
 import torch
 from torch import Tensor
 
+from sparsenmt.data.tokenizers.pipeline_tokenizer import byte_pair_description
 from sparsenmt.tensors import load_foreign_tensors, save_tensors
 
 HERE = Path(__file__).parent
@@ -67,6 +69,7 @@ class Odd:
         said: a part of a note, or of the message that refuses the folder; "": nothing is said.
         refused: the folder cannot be imported.
         differs: outputs may be others, as the note says.
+        text: a further line.
         like: the folder whose outputs in Transformers are those of this one; "": its own.
     """
 
@@ -78,7 +81,13 @@ class Odd:
     said: str = ""
     refused: bool = False
     differs: bool = False
+    text: str = ""
     like: str = ""
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines that are compared."""
+        return [*LINES, *([self.text] if self.text else [])]
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
@@ -192,7 +201,100 @@ def own_positions(tables: Tables, numbers: Numbers) -> None:
         tables[f"model.{side}.embed_positions.weight"] = numbers.table(_POSITIONS, 8)
 
 
+def added(*, special: bool = False, rows: int) -> Callable[[Path], object]:
+    """Add the token <doc>, the last of ``rows``."""
+
+    def change(folder: Path) -> None:
+        _write(folder / "added_tokens.json", {"<doc>": rows - 1})
+        token = {"content": "<doc>", "special": special, **dict.fromkeys(("lstrip", "rstrip", "normalized"), False)}
+        path = folder / "tokenizer_config.json"
+        before = json.loads(path.read_text(encoding="utf-8"))
+        tokens = {**before.get("added_tokens_decoder", {}), str(rows - 1): token | {"single_word": False}}
+        _write(path, before | {"added_tokens_decoder": tokens})
+
+    return change
+
+
+def pipeline(**changes: Any) -> Callable[[Path], object]:
+    """Replace the files of a byte-level BPE by ``tokenizer.json``; ``changes``: of its model."""
+
+    def change(folder: Path) -> None:
+        names = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+        rows = [line.split(" ") for line in (folder / "merges.txt").read_text(encoding="utf-8").split("\n") if line]
+        pairs = [(row[0], row[1]) for row in rows if row[0] != "#version:"]
+        described = json.loads(byte_pair_description(names, pairs, prefix_space=False))
+        described["model"] |= changes
+        described["added_tokens"] = [
+            {"id": names[name], "content": name, "special": True}
+            | dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+            for name in ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+            if name in names
+        ]
+        ends = {"sep": ["</s>", names["</s>"]], "cls": ["<s>", names["<s>"]]}
+        described["post_processor"] = {"type": "RobertaProcessing", **ends, "trim_offsets": True} | {
+            "add_prefix_space": False
+        }
+        _write(folder / "tokenizer.json", described)
+        for name in ("vocab.json", "merges.txt"):
+            (folder / name).unlink()
+        settings(tokenizer_class="PreTrainedTokenizerFast", eos_token="</s>", pad_token="<pad>", unk_token="<unk>")(
+            folder
+        )
+
+    return change
+
+
+def described(folder: Path, vocabulary: list[str], **model: Any) -> None:
+    """Replace a tokenizer's files by a ``tokenizer.json`` of tokens with spaces, without a normaliser."""
+    special = [name for name in ("<s>", "<pad>", "</s>", "<unk>") if name in vocabulary]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    spaces = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+    end = {"SpecialToken": {"id": "</s>", "type_id": 0}}
+    begin = [{"SpecialToken": {"id": "<s>", "type_id": 0}}] if "<s>" in special else []
+    template = {"single": [*begin, {"Sequence": {"id": "A", "type_id": 0}}, end], "pair": [end]}
+    decoders = [
+        *({"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"}),
+        *({"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}),
+    ]
+    tokens = {name: {"id": name, "ids": [vocabulary.index(name)], "tokens": [name]} for name in special}
+    values = {
+        **{"version": "1.0", "truncation": None, "padding": None, "normalizer": None, "pre_tokenizer": spaces},
+        "added_tokens": [{"id": vocabulary.index(name), "content": name, "special": True} | flags for name in special],
+        "post_processor": {"type": "TemplateProcessing", **template, "special_tokens": tokens},
+        **{"decoder": {"type": "Sequence", "decoders": decoders}, "model": model},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(values), encoding="utf-8")
+    for name in ("vocab.json", "merges.txt", "spiece.model"):
+        (folder / name).unlink(missing_ok=True)
+    settings(tokenizer_class="PreTrainedTokenizerFast", eos_token="</s>", pad_token="<pad>", unk_token="<unk>")(folder)
+
+
+def bytes_as_tokens(folder: Path) -> None:
+    """BPE with a token for each byte."""
+    letters = sorted({letter for line in LINES for letter in line if letter != " "})
+    names = ["<s>", "<pad>", "</s>", "<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", *letters]
+    names += ["th", "in", "\u2581A"]
+    merges, flags = [["t", "h"], ["i", "n"], ["\u2581", "A"]], {"byte_fallback": True, "fuse_unk": True}
+    described(
+        *(folder, names),
+        **{"type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None, **flags},
+        **{"end_of_word_suffix": None, "ignore_merges": False, "merges": merges},
+        vocab={name: id_ for id_, name in enumerate(names)},
+    )
+
+
+def unigram(folder: Path) -> None:
+    """PEGASUS's tokens as those of a unigram model."""
+    model: Any = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
+    pieces = [(model.id_to_piece(id_), model.get_score(id_)) for id_ in range(model.get_piece_size())]
+    rows = [(name, 0.0) for name in ("<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{n}>" for n in range(2, 103)))]
+    rows += pieces[2:]
+    names = [name for name, _ in rows]
+    described(folder, names, type="Unigram", unk_id=names.index("<unk>"), vocab=rows, byte_fallback=False)
+
+
 BEAM = {"num_beams": 4, "early_stopping": True}
+DOC, GLUED = "A man <doc> in the snow<doc>.", "A man<doc>in the snow<doc>."  # in some classes a space before is a token
 CUT = "cut at the longest output"
 FOLDERS: dict[str, Odd] = {
     "opus-mt": Odd("opus-mt"),
@@ -236,6 +338,12 @@ FOLDERS: dict[str, Odd] = {
     "opus-mt, no output": Odd("opus-mt", config={"tie_word_embeddings": False}, said="lm_head", refused=True),
     "opus-mt, a target of its own": Odd("opus-mt", tables=another(TARGET, SHARED), said=TARGET),
     "opus-mt, no shared table": Odd("opus-mt", tables=lambda t, n: t.update({SOURCE: t.pop(SHARED)})),
+    "opus-mt, an added token": Odd(
+        *("opus-mt", {}, {"vocab_size": 81, "decoder_vocab_size": 81}),
+        files=added(rows=81),
+        said="Added tokens",
+        text=DOC,
+    ),
     "opus-mt, own positions": Odd("opus-mt", tables=own_positions),
     "opus-mt, another class": Odd("opus-mt", files=settings(tokenizer_class="T5Tokenizer"), said="'T5", refused=True),
     "bart": Odd("bart"),
@@ -265,7 +373,21 @@ FOLDERS: dict[str, Odd] = {
     "bart, renormalised": Odd("bart", {**BEAM, "renormalize_logits": True}, said="renormalize_logits", differs=True),
     "bart, another class": Odd("bart", files=settings(tokenizer_class="BertTokenizer"), said="'Bert", refused=True),
     "bart, no class": Odd("bart", files=settings(tokenizer_class=None)),
+    "bart, tokenizer.json": Odd("bart", files=pipeline()),
+    "bart, tokenizer.json with dropout": Odd(
+        "bart", files=pipeline(dropout=0.1), said="`dropout` of the tokenizer is off", like="bart, tokenizer.json"
+    ),
+    "bart, bytes, no normaliser": Odd("bart", files=bytes_as_tokens, text="Caf\u00e9 \U0001f600 in the snow"),
+    "bart, an added token": Odd(
+        "bart", config={"vocab_size": 393}, files=added(rows=393), said="Added tokens", text=DOC
+    ),
     "mbart-25": Odd("mbart-25"),
+    "mbart-25, an added token": Odd(
+        "mbart-25", config={"vocab_size": 157}, files=added(rows=157), said="Added tokens", text=DOC
+    ),
+    "mbart-50, an added token": Odd(
+        "mbart-50", config={"vocab_size": 184}, files=added(rows=184), said="Added tokens", text=GLUED
+    ),
     "mbart-25, a beam": Odd("mbart-25", BEAM, said=CUT),
     "mbart-25, a forced beginning": Odd(
         "mbart-25", {"forced_bos_token_id": 9}, said="forced_bos_token_id: 9 is left out", differs=True
@@ -291,10 +413,16 @@ FOLDERS: dict[str, Odd] = {
     "m2m-100, a bias": Odd(
         "m2m-100", tables=lambda t, n: t.update(final_logits_bias=n.table(1, 238)), said="no part", refused=True
     ),
+    "m2m-100, an added token": Odd(
+        "m2m-100", config={"vocab_size": 239}, files=added(rows=239), said="Added tokens", text=DOC
+    ),
     "m2m-100, small": Odd("m2m-100", files=settings(tokenizer_class="SMALL100Tokenizer"), said="SMALL", refused=True),
     "nllb": Odd("nllb"),
     "nllb, lengths": Odd("nllb", {"max_new_tokens": 8, "forced_eos_token_id": 2, "min_length": 5}),
     "nllb, a beam": Odd("nllb", {**BEAM, "max_length": 14}, said=CUT),
+    "nllb, an added token": Odd(
+        "nllb", config={"vocab_size": 138}, files=added(rows=138), said="Added tokens", text=GLUED
+    ),
     "nllb, untied": Odd(
         "nllb",
         config={"tie_word_embeddings": False},
@@ -305,6 +433,10 @@ FOLDERS: dict[str, Odd] = {
     "pegasus, a forced end": Odd("pegasus", {"forced_eos_token_id": 1, "max_length": 9, "min_length": 4}),
     "pegasus, no search": Odd(
         "pegasus", None, {"num_beams": 2, "max_length": 12, "early_stopping": True, "bad_words_ids": [[0]]}, said=CUT
+    ),
+    "pegasus, no normaliser": Odd("pegasus", files=unigram, text="A\u00b2 man"),
+    "pegasus, an added token": Odd(
+        "pegasus", config={"vocab_size": 233}, files=added(rows=233), said="Added tokens", text=GLUED
     ),
     "pegasus, another class": Odd("pegasus", files=settings(tokenizer_class="BertTokenizer"), said="'B", refused=True),
 }

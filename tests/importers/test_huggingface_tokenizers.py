@@ -127,3 +127,137 @@ def test_a_table_that_is_too_small() -> None:
     config = FAMILIES["pegasus"]["config"] | {"vocab_size": 100}
     with pytest.raises(UserError, match="tables have 100 rows"):
         HuggingFaceTokenizers.read(GOLDEN / "pegasus", config)
+
+
+ADDED = ["opus-mt", "opus-mt-several-targets", "mbart-25", "mbart-50", "m2m-100", "nllb", "pegasus", "bart"]
+
+
+def with_added(name: str, folder: Path) -> tuple[HuggingFaceTokenizers, int]:
+    """A family with two tokens that a user added, the second one special; and the id there of the first."""
+    shutil.copytree(GOLDEN / name, folder)
+    config = dict(FAMILIES[name]["config"])
+    first = config["vocab_size"]
+    tokens = {"<doc>": first, "<sep2>": first + 1}
+    (folder / "added_tokens.json").write_text(json.dumps(tokens), encoding="utf-8")
+    special = {"additional_special_tokens": ["<sep2>"], "mask_token": "<mask>"}
+    (folder / "special_tokens_map.json").write_text(json.dumps(special), encoding="utf-8")
+    return HuggingFaceTokenizers.read(folder, config | {"vocab_size": first + 2}), first
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_added_tokens_are_one_token_each(name: str, tmp_path: Path) -> None:
+    """As in Transformers: what is between them is divided on its own, and decoding leaves out the special ones."""
+    if name == "bart":
+        pytest.importorskip("tokenizers")
+    read, doc = with_added(name, tmp_path / "model")
+    read.tokenizers.save(tmp_path / "saved")
+    theirs = read.source_ids.tolist()
+    assert sorted(set(theirs)) == list(range(doc + 2))
+    (note,) = read.notes
+    assert note.endswith("in a text: <doc>, <sep2>.")
+    for tokenizers in (read.tokenizers, Tokenizers.load(tmp_path / "saved")):
+        source = tokenizers.source
+
+        def ids_of(*parts: str | int, source: Any = source) -> list[int]:
+            return [
+                id_
+                for part in parts
+                for id_ in ([part] if isinstance(part, int) else [theirs[own] for own in source.encode(part)])
+            ]
+
+        spaced = " man" if name == "bart" else "man"  # bytes keep their space
+        for line, expected in (
+            ("two<doc> man<sep2><doc>", ids_of("two", doc, spaced, doc + 1, doc)),
+            ("<doc>two", ids_of(doc, "two")),
+            ("two dogs", ids_of("two dogs")),
+        ):
+            ids = source.encode(line)
+            assert [theirs[id_] for id_ in ids] == expected
+            assert len(source.spans(line)) == len(ids)
+        assert source.decode(source.encode("a<doc> a<sep2>")) in ("a<doc> a", "\u2047<doc> \u2047")
+    frames = FAMILIES[name]["languages"]
+    assert (
+        read.tokenizers.frames == HuggingFaceTokenizers.read(GOLDEN / name, FAMILIES[name]["config"]).tokenizers.frames
+    )
+    read.tokenizers.frames.choose(*frames)
+
+
+def test_mbart_25_with_added_tokens_is_not_mbart_50(tmp_path: Path) -> None:
+    read, doc = with_added("mbart-25", tmp_path / "model")
+    for settings in (None, {"tokenizer_class": "MBartTokenizerFast"}, {"tokenizer_class": "PreTrainedTokenizerFast"}):
+        (tmp_path / "model" / "tokenizer_config.json").unlink(missing_ok=True)
+        if settings is not None:
+            (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+        # Rows without a token, as a table that is padded to a multiple of 64 has them, decide nothing either.
+        for rows in (doc + 2, doc + 20):
+            config = FAMILIES["mbart-25"]["config"] | {"vocab_size": rows}
+            read = HuggingFaceTokenizers.read(tmp_path / "model", config)
+            frames = read.tokenizers.frames
+            assert (len(frames.languages), frames.target_start, frames.source_suffix) == (25, "target", ["source"])
+    (tmp_path / "model" / "added_tokens.json").write_text('{"<doc>": 183}', encoding="utf-8")  # after 52 languages
+    read = HuggingFaceTokenizers.read(tmp_path / "model", FAMILIES["mbart-50"]["config"] | {"vocab_size": 184})
+    assert len(read.tokenizers.frames.languages) == 52
+
+
+def test_a_language_that_was_added(tmp_path: Path) -> None:
+    name = "m2m-100"
+    shutil.copytree(GOLDEN / name, tmp_path / "model")
+    first = FAMILIES[name]["config"]["vocab_size"]
+    (tmp_path / "model" / "added_tokens.json").write_text(json.dumps({"__quy__": first}), encoding="utf-8")
+    read = HuggingFaceTokenizers.read(tmp_path / "model", FAMILIES[name]["config"] | {"vocab_size": first + 1})
+    frame = read.tokenizers.frames.choose("en", "quy").target
+    assert [read.target_ids.tolist()[id_] for id_ in frame.prefix] == [first]
+    assert not read.notes and "__quy__" not in read.tokenizers.source.pieces(read.tokenizers.source.encode("__quy__"))
+
+
+def test_an_added_token_with_the_id_of_another_one(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / "m2m-100", tmp_path / "model")
+    vocabulary = json.loads((tmp_path / "model" / "vocab.json").read_text(encoding="utf-8"))
+    (tmp_path / "model" / "added_tokens.json").write_text(json.dumps({"<doc>": len(vocabulary)}), encoding="utf-8")
+    with pytest.raises(UserError, match="'<doc>' has the id 130, which is that of '__af__'"):
+        HuggingFaceTokenizers.read(tmp_path / "model", FAMILIES["m2m-100"]["config"])
+
+
+def test_an_added_token_of_two_vocabularies(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="'<doc>' was added to a model with two vocabularies"):
+        with_added("opus-mt-two-vocabularies", tmp_path / "model")
+
+
+def test_what_a_tokenizer_does_at_random_is_off_and_said(tmp_path: Path) -> None:
+    settings = {"sp_model_kwargs": {"enable_sampling": True, "nbest_size": -1, "alpha": 0.1}}
+    shutil.copytree(GOLDEN / "m2m-100", tmp_path / "model")
+    (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    read = HuggingFaceTokenizers.read(tmp_path / "model", FAMILIES["m2m-100"]["config"])
+    assert read.notes == ("`enable_sampling` of the tokenizer is off: a text is divided in one way.",)
+
+
+def test_a_tokenizer_json_that_was_saved_in_training(tmp_path: Path) -> None:
+    """With dropout, truncation and padding, and added tokens after special ones that are not in the vocabulary."""
+    package = pytest.importorskip("tokenizers")
+    config = FAMILIES["bart"]["config"]
+    vocabulary = json.loads((GOLDEN / "bart" / "vocab.json").read_text(encoding="utf-8"))
+    lines = (GOLDEN / "bart" / "merges.txt").read_text(encoding="utf-8").split("\n")
+    merges = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#")]
+    saved = package.Tokenizer(package.models.BPE(vocabulary, merges, dropout=0.5))
+    saved.pre_tokenizer = package.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    saved.decoder = package.decoders.ByteLevel()
+    saved.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>", "<sep2>"])
+    saved.add_tokens(["<doc>"])
+    saved.enable_truncation(3)
+    saved.enable_padding(length=8)
+    (tmp_path / "model").mkdir()
+    saved.save(str(tmp_path / "model" / "tokenizer.json"))
+    read = HuggingFaceTokenizers.read(tmp_path / "model", config | {"vocab_size": config["vocab_size"] + 2})
+    assert any(note.startswith("`dropout` of the tokenizer is off") for note in read.notes)
+    plain = HuggingFaceTokenizers.read(GOLDEN / "bart", config)
+    source, theirs = read.tokenizers.source, read.source_ids.tolist()
+    for line in LINES:
+        expected = [plain.source_ids.tolist()[id_] for id_ in plain.tokenizers.source.encode(line)]
+        assert all([theirs[id_] for id_ in source.encode(line)] == expected for _ in range(5))
+    doc = saved.token_to_id("<doc>")
+    ids = source.encode("two<doc><sep2>")
+    assert [theirs[id_] for id_ in ids[-2:]] == [doc, doc - 1] and source.decode(ids) == "two<doc>"
+    assert source.pieces(source.encode("<mask>")) != ["<mask>"]
+    small = source.reduced(sorted({*range(4), *source.required(ids)}))
+    assert small.pieces(small.encode("two<doc><sep2>")) == source.pieces(ids)
+    assert small.decode(small.encode("two<doc><sep2>")) == "two<doc>"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +20,7 @@ from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.importers.marian import is_marian, read_marian
 from sparsenmt.importers.marian_files import read_marian_file
+from sparsenmt.importers.marian_vocabularies import read_vocabulary
 from sparsenmt.model.protocol import NEVER, Source
 from sparsenmt.recipe import schema
 from sparsenmt.store import open_model
@@ -217,3 +220,111 @@ def test_words_with_numbers(tmp_path: Path) -> None:
     table = found.weights["embeddings.shared"]
     assert torch.equal(table[EOS], twin.tensors["Wemb"][0]) and torch.equal(table[4:], twin.tensors["Wemb"][2:])
     assert not table[[PAD, BOS]].any()
+
+
+AWKWARD = ["\x80", "\x85", "x\x85y", "\u2028", "\u2029", "\x7f", "\uffff", "\ufeff", "\t", "\xa0", "\x9fz", "#", "a #b"]
+AWKWARD += [
+    '"',
+    "'",
+    "it's",
+    ": ",
+    "a: b",
+    "a:",
+    ":",
+    ":a",
+    "?",
+    "-",
+    "---",
+    "...",
+    "~",
+    "null",
+    "\\",
+    "\\x41",
+    "<<",
+    "a ",
+]
+AWKWARD += [f"long{'x' * 1024}", "\U0001f600", "\x01", "|", "`", "{", "é"]
+YAML_CPP = r"""</s>: 0
+<unk>: 1
+"\x80": 2
+<85>: 3
+x<85>y: 4
+<2028>: 5
+<2029>: 6
+"<7f>": 7
+<ffff>: 8
+"\ufeff": 9
+"\t": 10
+<a0>: 11
+"\x9fz": 12
+"#": 13
+"a #b": 14
+"\"": 15
+"'": 16
+it's: 17
+": ": 18
+"a: b": 19
+"a:": 20
+":": 21
+:a: 22
+"?": 23
+"-": 24
+---: 25
+...: 26
+"~": 27
+"null": 28
+\: 29
+\x41: 30
+<<: 31
+"a ": 32
+? <long>
+: 33
+<1f600>: 34
+"\x01": 35
+"|": 36
+"`": 37
+"{": 38
+é: 39
+"""
+"""What yaml-cpp 0.7, of which Marian is made, writes of `</s>`, `<unk>` and `AWKWARD`; raw characters by number."""
+
+
+def test_a_vocabulary_as_yaml_cpp_writes_it(tmp_path: Path) -> None:
+    text = re.sub("<([0-9a-f]+)>", lambda found: chr(int(found[1], 16)), YAML_CPP.replace("<long>", AWKWARD[31]))
+    (tmp_path / "vocab.yml").write_bytes(text.encode())
+    found = read_vocabulary(tmp_path / "vocab.yml", "source")
+    assert found.tokenizer.pieces(range(4, found.tokenizer.size)) == AWKWARD
+    words = {word: id_ for id_, word in enumerate(["</s>", "<unk>", *AWKWARD])}
+    for escaped in (True, False):
+        (tmp_path / "vocab.json").write_text(json.dumps(words, ensure_ascii=escaped, indent=1), encoding="utf-8")
+        assert read_vocabulary(tmp_path / "vocab.json", "source").ids == found.ids
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        *(("? x\x85y\n: 2", "x\x85y"), ('? "\\x85"\n: 2', "\x85"), ("'it''s': 2", "it's"), ("a : 2", "a")),
+        *(('"\\u0041\\U0001F600\\e": 2', "A\U0001f600\x1b"), ("a: 2 # the second", "a"), ("a b :c: '2'\r", "a b :c")),
+    ],
+)
+def test_other_ways_to_write_a_word(line: str, word: str, tmp_path: Path) -> None:
+    (tmp_path / "vocab.yml").write_bytes(f"\ufeff# words\n---\n</s>: 0\n<unk>: 1\n\n{line}\n...\n".encode())
+    found = read_vocabulary(tmp_path / "vocab.yml", "source")
+    assert found.tokenizer.pieces(range(4, found.tokenizer.size)) == [word]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("</s>: 2", r"line 3: '</s>' has a number already \(line 1\)"),
+        ("a: 1", r"line 3: the number 1 is taken already \(line 2\)"),
+        ("a: 3", "its words do not have the numbers from 0 on: 2 is missing"),
+        *(("- a", "line 3 is not a word"), ("a: b: 2", "line 3 is not"), ("a: two", "line 3 is not"), ("a:", "line 3")),
+        ('"\\q": 2', "line 3: an unknown escape"),
+        *(('"a: 2', "line 3 is not"), ("? a\nb: 2", "line 4: no number"), ("? a", "line 4: no number")),
+    ],
+)
+def test_a_damaged_line_of_a_vocabulary_is_named(line: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "vocab.yml").write_text(f"</s>: 0\n<unk>: 1\n{line}\n", encoding="utf-8")
+    with pytest.raises(UserError, match=said):
+        read_vocabulary(tmp_path / "vocab.yml", "source")

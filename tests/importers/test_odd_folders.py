@@ -23,7 +23,7 @@ from sparsenmt.importers.huggingface import Config
 from sparsenmt.importers.huggingface_tokenizers import HuggingFaceTokenizers
 from sparsenmt.model.protocol import Source
 from sparsenmt.recipe import schema
-from tests.importers.odd_folders import FOLDERS, HERE, LINES, Odd
+from tests.importers.odd_folders import FOLDERS, HERE, Odd
 
 GOLDEN: dict[str, Any] = json.loads((HERE / "golden-folders.json").read_text(encoding="utf-8"))["folders"]
 
@@ -32,6 +32,7 @@ class Imported:
     """A folder that was imported."""
 
     def __init__(self, folder: Path, odd: Odd) -> None:
+        self.odd = odd
         self.found: ForeignModel = huggingface.read(folder)
         self.config = Config.read(folder)
         tokens = HuggingFaceTokenizers.read(folder, self.config.values)
@@ -44,7 +45,7 @@ class Imported:
 
     def lines(self) -> list[list[int]]:
         """The tokens of the lines."""
-        encoded = self.found.tokenizers.source.encode_batch(LINES)
+        encoded = self.found.tokenizers.source.encode_batch(self.odd.lines)
         return [self.frames.source.around([*ids, EOS]) for ids in encoded]
 
     @torch.no_grad()

@@ -2,14 +2,17 @@
 
 The two split a line differently: a tagger splits "don't." into "do", "n't", ".", a tokenizer into its subword tokens.
 They agree on the characters of the line, except for white space and normalisation. So both sides are compared without
-white space and control characters, decomposed (NFKD) and case-folded. Where they still differ (an unknown token hides
-its characters), the comparison continues at the next position where they agree.
+white space and control characters, decomposed (NFKD) and case-folded; tokens of bytes are compared as the character
+that they make. Where the sides still differ (an unknown token hides its characters), the comparison continues at the
+next position where they agree.
 
 Shapes: S tokens of a sentence, with or without EOS.
 """
 
 from __future__ import annotations
 
+import codecs
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +29,7 @@ _HIDDEN = "\ufffc"  # stands for an unknown token: it equals no character
 _SURE = 6  # characters that must agree before the comparison continues;
 _ENOUGH = 3  # the same before an unknown token
 _FURTHEST = 400  # largest number of characters that are skipped
+_BYTES = re.compile("(<0x[0-9A-F]{2}>)+")  # the name of a token that is a part of a character
 _INVISIBLE = frozenset({"Cc", "Cf", "Zs", "Zl", "Zp"})
 
 
@@ -54,10 +58,20 @@ def align_words(tokenizer: Tokenizer, ids: Sequence[int] | NDArray[np.integer], 
         words: the words, in order; white space in or between them does not matter.
     """
     numbers = [int(id_) for id_ in ids]
-    texts = [
-        "" if id_ in SKIPPED_IDS else _HIDDEN if id_ == UNK else _comparable_token(token)
-        for id_, token in zip(numbers, tokenizer.pieces(numbers), strict=True)
-    ]
+    texts = []
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    last = list(range(len(numbers)))  # of each token, the one that completes its character, if it is a byte of one
+    first = 0  # of the bytes of an unfinished character
+    for number, (id_, token) in enumerate(zip(numbers, tokenizer.pieces(numbers), strict=True)):
+        if id_ > UNK and _BYTES.fullmatch(token):
+            text = decoder.decode(bytes.fromhex(token.replace("<0x", "").replace(">", "")))
+            texts.append(comparable_text(text))
+            last[first : number + 1] = [number] * (number + 1 - first)
+            first = number + 1 if text else first
+            continue
+        decoder.reset()
+        texts.append("" if id_ in SKIPPED_IDS else _HIDDEN if id_ == UNK else _comparable_token(token))
+        first = number + 1
     cut = [comparable_text(word) for word in words]
     owners, reached = _owners("".join(texts), cut)
     found = np.full(len(texts), -1, dtype=np.int64)
@@ -65,7 +79,7 @@ def align_words(tokenizer: Tokenizer, ids: Sequence[int] | NDArray[np.integer], 
     for number, (text, end) in enumerate(zip(texts, ends, strict=True)):
         if text:
             found[number] = _majority(owners[end - len(text) : end])
-    return _alignment(found, len(cut), reached)
+    return _alignment(found[last], len(cut), reached)
 
 
 def comparable_text(text: str) -> str:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sentencepiece
 from numpy.typing import NDArray
 
+from sparsenmt.data.tokenizers.added_tokens import AddedToken, AddedTokens
 from sparsenmt.data.tokenizers.pipeline_description import PipelineDescription
 from sparsenmt.data.tokenizers.spans import Span, fill_unknown
+from sparsenmt.data.tokenizers.wire_format import bytes_field, number_field
 from sparsenmt.data.vocabulary import BOS, EOS, SKIPPED_IDS, SPACE, SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
 from sparsenmt.errors import UserError
 from sparsenmt.files import invalid_file, read_json, write_bytes, write_json
 from sparsenmt.records import typed
+
+RANDOM = ("dropout", "alpha", "nbest_size")
+"""Keys of a model with which it divides the same text in other ways at each call, as in training."""
 
 
 @dataclass(frozen=True)
@@ -26,19 +34,25 @@ class _PipelineSettings:
     ids: list[int]
     names: list[str]
     markers: list[int]
+    hidden: list[int] = field(default_factory=list)
 
 
 class PipelineTokenizer:
     """A tokenizer of the `tokenizers` package, with ids of this program.
 
     Special tokens are not looked for in the text: "</s>" in it is text. Byte-level models are decoded here, byte by
-    byte, others by their visible spaces.
+    byte, others by their visible spaces; what a model has divided into bytes is put together again.
+
+    Nothing is drawn at random: the dropout of merges, with which a model may have been saved in training, is off. The
+    map of characters of a SentencePiece model is applied by SentencePiece: the package takes whole grapheme clusters,
+    and loses combining marks.
 
     Args:
         description: what the package saves as ``tokenizer.json``.
         ids: the package's id of each token after the special ones; negative: none.
         names: of the tokens after the special ones.
         markers: ids that are not text: no text is encoded to them, and decoding skips them.
+        hidden: ids that decoding skips, although text is encoded to them.
 
     Raises:
         ValueError: the description is none, or of a kind that is not known.
@@ -47,15 +61,27 @@ class PipelineTokenizer:
 
     kind = "pipeline"
 
-    def __init__(self, description: bytes, ids: Sequence[int], names: Sequence[str], markers: Sequence[int]) -> None:
-        self.markers = frozenset(markers)
+    def __init__(
+        self,
+        description: bytes,
+        ids: Sequence[int],
+        names: Sequence[str],
+        markers: Sequence[int],
+        hidden: Sequence[int] = (),
+    ) -> None:
+        self.markers, self.hidden = frozenset(markers), frozenset(hidden)
         self._theirs, self._names = list(ids), list(names)
         self.size = len(SPECIAL_TOKENS) + len(self._names)
-        if len(ids) != len(names) or not all(len(SPECIAL_TOKENS) <= id_ < self.size for id_ in self.markers):
+        if len(ids) != len(names) or not all(
+            len(SPECIAL_TOKENS) <= id_ < self.size for id_ in self.markers | self.hidden
+        ):
             raise ValueError("ids, names and markers do not belong together")
-        self._tokenizer, self.description, self._bytes = _read(description)
-        self._ids = {theirs: id_ for id_, theirs in enumerate(ids, len(SPECIAL_TOKENS)) if id_ not in self.markers}
-        self._skipped = SKIPPED_IDS | self.markers
+        read = _read(description)
+        self._tokenizer, self.description, self._bytes = read.tokenizer, read.description, read.bytes
+        self._map, self._falls_back = read.map, read.falls_back
+        self._places = {theirs: id_ for id_, theirs in enumerate(ids, len(SPECIAL_TOKENS)) if id_ not in self.markers}
+        self._ids = {read.moved.get(theirs, theirs): id_ for theirs, id_ in self._places.items()}
+        self._skipped = SKIPPED_IDS | self.markers | self.hidden
         self._pieces = [*SPECIAL_TOKENS, *map(self._readable, self._names)]
         self.word_starts: NDArray[np.bool_] = np.array([name.startswith(SPACE) for name in self._pieces])
         self.keeps_word_boundaries = bool(self.word_starts.any())
@@ -67,7 +93,7 @@ class PipelineTokenizer:
         settings_path, path = directory / f"{stem}.json", directory / f"{stem}.model"
         found = typed(read_json(settings_path), _PipelineSettings, settings_path, hint="Restore it from a copy.")
         try:
-            return cls(path.read_bytes(), found.ids, found.names, found.markers)
+            return cls(path.read_bytes(), found.ids, found.names, found.markers, found.hidden)
         except OSError as error:
             raise invalid_file(path, f"cannot be read: {error.strerror}") from None
         except ValueError:
@@ -75,41 +101,45 @@ class PipelineTokenizer:
 
     def required(self, ids: Collection[int]) -> set[int]:
         description = PipelineDescription.read(self.description)
-        needed = description.required(theirs for theirs, id_ in self._ids.items() if id_ in ids)
+        needed = description.required(theirs for theirs, id_ in self._places.items() if id_ in ids)
         if self._bytes:
             needed |= {id_ for name in self._bytes if (id_ := description.ids.get(name)) is not None}
-        return {*ids, *(self._ids[theirs] for theirs in needed if theirs in self._ids)}
+        return {*ids, *(self._places[theirs] for theirs in needed if theirs in self._places)}
 
     def reduced(self, ids: Sequence[int]) -> PipelineTokenizer:
         kept, first = frozenset(ids), len(SPECIAL_TOKENS)
-        dropped = {theirs for theirs, id_ in self._ids.items() if id_ not in kept}
+        dropped = {theirs for theirs, id_ in self._places.items() if id_ not in kept}
         description = PipelineDescription.read(self.description).without(dropped)
-        tokenizer = _read(description)[0]
-        theirs = []
-        for id_ in ids[first:]:
-            name = None if id_ in self.markers else self._tokenizer.id_to_token(self._theirs[id_ - first])
-            found = None if name is None else tokenizer.token_to_id(name)
-            theirs.append(-1 if found is None else found)
-        markers = [place for place, id_ in enumerate(ids) if id_ in self.markers]
-        return PipelineTokenizer(description, theirs, [self._names[id_ - first] for id_ in ids[first:]], markers)
+        tokenizer = _read(description).tokenizer
+        names = {id_: self._tokenizer.id_to_token(theirs) for theirs, id_ in self._ids.items() if theirs >= 0}
+        found = [tokenizer.token_to_id(names[id_]) if names.get(id_) is not None else None for id_ in ids[first:]]
+        theirs = [-1 if id_ is None else id_ for id_ in found]
+        markers, hidden = (
+            [place for place, id_ in enumerate(ids) if id_ in own] for own in (self.markers, self.hidden)
+        )
+        return PipelineTokenizer(
+            description, theirs, [self._names[id_ - first] for id_ in ids[first:]], markers, hidden
+        )
 
     def save(self, directory: Path, stem: str) -> None:
         settings = {"kind": self.kind, "markers": sorted(self.markers), "ids": self._theirs, "names": self._names}
-        write_json(directory / f"{stem}.json", settings)
+        write_json(directory / f"{stem}.json", settings | ({"hidden": sorted(self.hidden)} if self.hidden else {}))
         write_bytes(directory / f"{stem}.model", self.description)
 
     def encode(self, line: str) -> list[int]:
         return self.encode_batch([line])[0]
 
     def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
-        ids = self._ids
+        ids, texts = self._ids, list(lines) if self._map is None else [self._map.text(line) for line in lines]
         return [
             [ids.get(theirs, UNK) for theirs in each.ids]
-            for each in self._tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)
+            for each in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         ]
 
     def spans(self, line: str) -> list[Span]:
-        return [(int(begin), int(end)) for begin, end in self._tokenizer.encode(line, add_special_tokens=False).offsets]
+        text, places = (line, range(len(line) + 1)) if self._map is None else self._map.text_and_places(line)
+        offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
+        return [(places[begin], places[end]) for begin, end in offsets]
 
     def decode(self, ids: Sequence[int], unknown: Sequence[str] = ()) -> str:
         kept = [int(id_) for id_ in ids if id_ not in self._skipped]
@@ -119,7 +149,10 @@ class PipelineTokenizer:
             parts = (text.encode() if id_ == UNK else self._bytes_of(text) for id_, text in filled)
             return b"".join(parts).decode("utf-8", errors="replace").replace("\n", "\ufffd")
         names = [UNKNOWN_SURFACE if id_ == UNK else self._pieces[id_] for id_ in kept]
-        return "".join(fill_unknown(kept, names, unknown)).replace(SPACE, " ").strip(" ")
+        filled = zip(kept, fill_unknown(kept, names, unknown), strict=True)
+        if self._falls_back:
+            return "".join(_with_bytes_joined(filled)).strip(" ")
+        return "".join(text for _, text in filled).replace(SPACE, " ").strip(" ")
 
     def pieces(self, ids: Sequence[int], unknown: Sequence[str] = ()) -> list[str]:
         return list(fill_unknown(ids, [self._pieces[int(id_)] for id_ in ids], unknown))
@@ -142,8 +175,86 @@ class PipelineTokenizer:
             return "".join(f"<0x{byte:02X}>" for byte in found)
 
 
-def _read(description: bytes) -> tuple[Any, bytes, dict[str, int]]:
-    """The package's tokenizer, what is kept of its description, and the byte of each character if it reads bytes.
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
+
+
+def _with_bytes_joined(tokens: Iterable[tuple[int, str]]) -> Iterator[str]:
+    """The texts of tokens (id, name), with each run of bytes as text.
+
+    As in the package: of a run that is not UTF-8, each byte becomes U+FFFD. So does the end of a line.
+    """
+    run = bytearray()
+    for id_, name in (*tokens, (UNK, "")):
+        if id_ != UNK and (found := _BYTE.fullmatch(name)):
+            run.append(int(found[1], 16))
+            continue
+        if run:
+            try:
+                yield run.decode().replace("\n", "\ufffd")
+            except UnicodeDecodeError:
+                yield "\ufffd" * len(run)
+            run.clear()
+        yield name.replace(SPACE, " ")
+
+
+class _CharacterMap:
+    """The map of characters of a SentencePiece model, applied by SentencePiece: the longest match at each place.
+
+    Args:
+        content: the map, as SentencePiece compiles it.
+        added: tokens whose text is left as it is.
+
+    Raises:
+        RuntimeError: it is no such map.
+    """
+
+    def __init__(self, content: bytes, added: Sequence[AddedToken]) -> None:
+        # Fields of NormalizerSpec, in ModelProto: the map; no space in front, no space removed, none made visible.
+        spec = bytes_field(2, content) + b"".join(number_field(number, 0) for number in (3, 4, 5))
+        self._normalizer: Any = sentencepiece.SentencePieceNormalizer(model_proto=bytes_field(3, spec))
+        self._added = AddedTokens(added)
+
+    def text(self, line: str) -> str:
+        """The line with mapped characters."""
+        sections = self._added.sections(line)
+        return "".join(
+            str(self._normalizer.normalize(each.text)) if each.id is None else each.text for each in sections
+        )
+
+    def text_and_places(self, line: str) -> tuple[str, Sequence[int]]:
+        """`text`, and the place in the line of each of its characters, and of its end."""
+        texts, places = [], list[int]()
+        for each in self._added.sections(line):
+            text, own = each.text, range(len(each.text))
+            if each.id is None:
+                text, own = self._normalizer.normalize(each.text, with_offsets=True)
+            texts.append(text)
+            places += [each.begin + place for place in own[: len(text)]]
+        return "".join(texts), [*places, len(line)]
+
+
+@dataclass(frozen=True)
+class _Pipeline:
+    """A tokenizer of the package.
+
+    Args:
+        description: what is kept of it.
+        bytes: the byte of each character, if it reads bytes.
+        map: of characters, which it leaves to SentencePiece.
+        falls_back: True if it divides characters that it does not know into bytes.
+        moved: the package's own ids of tokens that have another one in the description: it numbers them anew.
+    """
+
+    tokenizer: Any
+    description: bytes
+    bytes: dict[str, int]
+    map: _CharacterMap | None
+    falls_back: bool
+    moved: dict[int, int]
+
+
+def _read(description: bytes) -> _Pipeline:
+    """Read a description.
 
     Raises:
         ValueError: it is no description, or of a kind that is not known.
@@ -158,19 +269,43 @@ def _read(description: bytes) -> tuple[Any, bytes, dict[str, int]]:
         special = {str(token["content"]) for token in values.get("added_tokens", ()) if token["special"]}
         kept = [token for token in values.get("added_tokens", ()) if not token["special"]]
         values |= {"added_tokens": kept, "post_processor": None, "truncation": None, "padding": None}
+        values["model"] = model = {key: value for key, value in model.items() if key not in RANDOM}
         if isinstance(model.get("vocab"), list):  # Unigram would find them in the text
             model["vocab"] = [[name, -1e9 if name in special else score] for name, score in model["vocab"]]
         text = json.dumps(values, ensure_ascii=False)
-        tokenizer = package.Tokenizer.from_str(text)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        normalizer, content = _without_map(values.get("normalizer"))
+        own = text if content is None else json.dumps(values | {"normalizer": normalizer}, ensure_ascii=False)
+        tokenizer = package.Tokenizer.from_str(own)
+        raw = [AddedToken(int(token["id"]), str(token["content"])) for token in kept if not token["normalized"]]
+        found = None if content is None else _CharacterMap(content, raw)
+        moved = {int(token["id"]): int(tokenizer.token_to_id(token["content"])) for token in kept}
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(f"no description of a tokenizer: {error}") from None
     except Exception as error:  # the package raises nothing more specific
         raise ValueError(f"the package refuses the description: {error}") from None
+    falls_back = bool(model.get("byte_fallback")) or "ByteFallback" in kinds
     if "ByteLevel" in kinds:
-        return tokenizer, text.encode(), {character: byte for byte, character in enumerate(byte_characters())}
+        characters = {character: byte for byte, character in enumerate(byte_characters())}
+        return _Pipeline(tokenizer, text.encode(), characters, found, falls_back, moved)
     if "Metaspace" in kinds or "Replace" in kinds:
-        return tokenizer, text.encode(), {}
+        return _Pipeline(tokenizer, text.encode(), {}, found, falls_back, moved)
     raise ValueError(f"a decoder of an unknown kind: {', '.join(sorted(map(str, kinds)))}")
+
+
+def _without_map(normalizer: dict[str, Any] | None) -> tuple[dict[str, Any] | None, bytes | None]:
+    """A normalizer without its map of characters, and the map; None: it has none, or other steps before it.
+
+    White space that is removed or replaced before is so after it, too.
+    """
+    steps = [] if normalizer is None else normalizer.get("normalizers", [normalizer])
+    kinds = [step["type"] for step in steps]
+    if kinds.count("Precompiled") != 1:
+        return normalizer, None
+    place = kinds.index("Precompiled")
+    if not {"Strip", "Replace"}.issuperset(kinds[:place]):
+        return normalizer, None
+    content = base64.b64decode(steps[place]["precompiled_charsmap"])
+    return {"type": "Sequence", "normalizers": [*steps[:place], *steps[place + 1 :]]}, content
 
 
 def load_package() -> Any:
@@ -198,9 +333,13 @@ def byte_characters() -> list[str]:
 
 
 def byte_pair_description(
-    vocabulary: dict[str, int], merges: Sequence[tuple[str, str]], *, prefix_space: bool
+    vocabulary: dict[str, int],
+    merges: Sequence[tuple[str, str]],
+    added: Sequence[Mapping[str, Any]] = (),
+    *,
+    prefix_space: bool,
 ) -> bytes:
-    """Describe the byte-level BPE of ``vocab.json`` and ``merges.txt``."""
+    """Describe the byte-level BPE of ``vocab.json`` and ``merges.txt``; ``added``: tokens, as the package has them."""
     byte_level = {"type": "ByteLevel", "add_prefix_space": prefix_space, "trim_offsets": True, "use_regex": True}
     model = {
         **{"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": ""},
@@ -208,7 +347,7 @@ def byte_pair_description(
         **{"vocab": vocabulary, "merges": [list(pair) for pair in merges]},
     }
     values: dict[str, Any] = {
-        **{"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None},
+        **{"version": "1.0", "truncation": None, "padding": None, "added_tokens": [*added], "normalizer": None},
         **{"pre_tokenizer": byte_level, "post_processor": None, "decoder": byte_level, "model": model},
     }
     return json.dumps(values, ensure_ascii=False).encode()

@@ -25,8 +25,7 @@ def without_field(message: bytes, path: Sequence[int]) -> bytes:
             kept.append(message[start:end])
         elif len(path) > 1:
             inner = without_field(message[value:end], path[1:])
-            key_and_length = _varint(path[0] << 3 | _BYTES) + _varint(len(inner))
-            kept.append(key_and_length + inner)
+            kept.append(bytes_field(path[0], inner))
     return b"".join(kept)
 
 
@@ -42,6 +41,16 @@ def without_items(message: bytes, number: int, dropped: Collection[int]) -> byte
             kept.append(message[start:end])
         place += found == number
     return b"".join(kept)
+
+
+def bytes_field(number: int, value: bytes) -> bytes:
+    """A field of bytes, as a message has it."""
+    return _varint(number << 3 | _BYTES) + _varint(len(value)) + value
+
+
+def number_field(number: int, value: int) -> bytes:
+    """A field of a number, as a message has it."""
+    return _varint(number << 3 | _VARINT) + _varint(value)
 
 
 def field_values(message: bytes, number: int) -> Iterator[bytes]:

@@ -173,3 +173,13 @@ def test_a_comparison_reads_no_more_than_what_agrees() -> None:
     for here in range(0, 1000, 2):
         word_alignment._common(text, here, "ac" * 500_000, here)
     assert Counted.read < 500 * 200
+
+
+@pytest.mark.parametrize("line", [*LINES, "é 猫が好き, naïve 🐈 ok"])
+def test_bytes_belong_to_the_words_of_their_characters(line: str) -> None:
+    words, characters = cut(line), tokenizer("char", [*LINES, line])
+    table = tokenizer("byte")
+    expected = align_words(characters, characters.encode(line), words).words.tolist()
+    of_characters = iter(zip(line, expected, strict=True))
+    repeated = [word for character, word in of_characters for _ in character.encode()]
+    assert align_words(table, table.encode(line), words).words.tolist() == repeated
