@@ -69,6 +69,7 @@ class Odd:
         said: a part of a note, or of the message that refuses the folder; "": nothing is said.
         refused: the folder cannot be imported.
         differs: outputs may be others, as the note says.
+        bare: Transformers puts no tokens around a line.
         text: a further line.
         like: the folder whose outputs in Transformers are those of this one; "": its own.
     """
@@ -81,6 +82,7 @@ class Odd:
     said: str = ""
     refused: bool = False
     differs: bool = False
+    bare: bool = False
     text: str = ""
     like: str = ""
 
@@ -199,6 +201,11 @@ def own_positions(tables: Tables, numbers: Numbers) -> None:
     """Tables of positions that are no sinusoids."""
     for side in ("encoder", "decoder"):
         tables[f"model.{side}.embed_positions.weight"] = numbers.table(_POSITIONS, 8)
+
+
+def changed(path: Path, **values: Any) -> None:
+    """Change keys of a file."""
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | values), encoding="utf-8")
 
 
 def added(*, special: bool = False, rows: int) -> Callable[[Path], object]:
@@ -376,6 +383,13 @@ FOLDERS: dict[str, Odd] = {
     "bart, tokenizer.json": Odd("bart", files=pipeline()),
     "bart, tokenizer.json with dropout": Odd(
         "bart", files=pipeline(dropout=0.1), said="`dropout` of the tokenizer is off", like="bart, tokenizer.json"
+    ),
+    "bart, nothing around": Odd(
+        "bart",
+        files=lambda folder: (pipeline()(folder), changed(folder / "tokenizer.json", post_processor=None)),
+        said="puts the tokens [] before a source and [] after it",
+        bare=True,
+        differs=True,
     ),
     "bart, bytes, no normaliser": Odd("bart", files=bytes_as_tokens, text="Caf\u00e9 \U0001f600 in the snow"),
     "bart, an added token": Odd(
