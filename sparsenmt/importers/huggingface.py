@@ -21,7 +21,7 @@ from torch import Tensor
 from sparsenmt.assemble import build_model
 from sparsenmt.data.text_sides import TextSides
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
-from sparsenmt.data.vocabulary import BOS
+from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.files import invalid_file, regular_file
 from sparsenmt.importers.foreign_files import (
@@ -37,6 +37,7 @@ from sparsenmt.importers.foreign_files import (
     whole_number,
 )
 from sparsenmt.importers.foreign_model import ForeignModel
+from sparsenmt.importers.huggingface_search import SEARCH_KEYS, SEARCH_KINDS, SearchSettings, decoding_settings, listed
 from sparsenmt.importers.huggingface_tokenizers import HuggingFaceTokenizers, tokenizer_limit
 from sparsenmt.model.embeddings import Wavelengths, sinusoids
 from sparsenmt.model.protocol import NEVER
@@ -46,12 +47,27 @@ from sparsenmt.recipe.errors import show
 from sparsenmt.tensors import load_foreign_tensors
 from sparsenmt.transformers_names import LAYER_NAMES
 
-CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
+CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _INDEX = ".index.json"  # of weights in several files
 _UNUSED = frozenset({"model.encoder.version", "model.decoder.version"})  # in old files
 _MOST_SHARED = 16  # times that all tensors may be as large as the file, as they may share their values
+_SHARED, _OUTPUT = "model.shared.weight", "lm_head.weight"
+_EMBEDDED = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
+_TIED = _EMBEDDED[1], _OUTPUT  # of a model of two vocabularies
 _SAME_TABLE = 2e-3  # distance of sinusoids that were stored in half precision
+
+
+PADDING = "pad_token_id"
+_M2M_100 = {"activation_function": "relu", "scale_embedding": True, "attention_dropout": 0.1}
+_CLASSES: dict[str, tuple[str, ...]] = {
+    "marian": ("Marian",),
+    "bart": ("Bart", "Roberta"),
+    "mbart": ("MBart", "MBart50"),
+    "pegasus": ("Pegasus",),
+    "m2m_100": ("M2M100", "Nllb"),
+}
+_DESCRIBED = frozenset({"PreTrainedTokenizerFast", "TokenizersBackend"})  # classes of any ``tokenizer.json``
 
 
 @dataclass(frozen=True)
@@ -61,6 +77,9 @@ class Family:
     Args:
         positions: ``learned``: of a table whose first two rows are not used; ``paper``: sinusoids, unless the weights
             have a table; ``after_padding``: sinusoids that begin after the id of the padding.
+        output_bias: the output may have a bias.
+        padding_comes: the padding has a share of the softmax. Marian has no such token; Transformers gives it a row of
+            zeros, whose logit is 0.
         defaults: of keys that a configuration may lack.
     """
 
@@ -68,22 +87,22 @@ class Family:
     norm: Literal["pre", "post"]
     positions: Literal["learned", "paper", "after_padding"]
     embedding_norm: bool = False
+    output_bias: bool = True
+    padding_comes: bool = True
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 FAMILIES: dict[str, Family] = {
-    "marian": Family("Marian (OPUS-MT)", "post", "paper"),
+    "marian": Family("Marian (OPUS-MT)", "post", "paper", padding_comes=False),
     "bart": Family("BART", "post", "learned", embedding_norm=True),
     "mbart": Family("mBART", "pre", "learned", embedding_norm=True),
-    "pegasus": Family("PEGASUS", "pre", "paper"),
-    "m2m_100": Family(
-        "M2M-100 or NLLB", "pre", "after_padding", defaults={"activation_function": "relu", "scale_embedding": True}
-    ),
+    "pegasus": Family("PEGASUS", "pre", "paper", defaults={PADDING: 0}),
+    "m2m_100": Family("M2M-100 or NLLB", "pre", "after_padding", output_bias=False, defaults=_M2M_100),
 }
 """By `model_type` of the configuration."""
 
 _DEFAULTS: dict[str, Any] = {
-    **{"activation_function": "gelu", "scale_embedding": False, "max_position_embeddings": 1024, "pad_token_id": 1},
+    **{"activation_function": "gelu", "scale_embedding": False, "max_position_embeddings": 1024, PADDING: 1},
     **{"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0, "tie_word_embeddings": True},
 }
 _ACTIVATIONS = {
@@ -92,11 +111,6 @@ _ACTIVATIONS = {
 }
 _SIZE, _LAYERS, _COUNT = whole_number(1, 1 << 16), whole_number(1, 1000), whole_number(0, 1 << 20)
 _ROWS, _POSITIONS, _RATE = whole_number(1, 1 << 22), whole_number(1, 1 << 17), real_number(0, 0.999)
-_ID = whole_number(0, 1 << 22)
-_WORDS = ValueKind(
-    "a list of tokens, or of lists of tokens",
-    lambda value: isinstance(value, list) and all(_ID.or_list().fits(each) for each in value),
-)
 _KINDS: dict[str, ValueKind] = {
     **{"model_type": TEXT, "activation_function": TEXT, "scale_embedding": SWITCH, "tie_word_embeddings": SWITCH},
     **dict.fromkeys(("d_model", "encoder_ffn_dim", "decoder_ffn_dim"), _SIZE),
@@ -104,14 +118,9 @@ _KINDS: dict[str, ValueKind] = {
     **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), _LAYERS),
     **{"vocab_size": _ROWS, "decoder_vocab_size": _ROWS, "max_position_embeddings": _POSITIONS},
     **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), _RATE),
-    **{"pad_token_id": _ID, "unk_token_id": _ID, "decoder_start_token_id": _ID},
-    **{"eos_token_id": _ID.or_list(), "forced_bos_token_id": _ID.or_list()},
-    **dict.fromkeys(("num_beams", "max_length", "max_new_tokens", "top_k"), whole_number(1, 1 << 20)),
-    **dict.fromkeys(("min_length", "no_repeat_ngram_size"), _COUNT),
-    **{"length_penalty": real_number(-100, 100), "temperature": real_number(1e-3, 1000), "top_p": real_number(1e-3, 1)},
-    **{"do_sample": SWITCH, "bad_words_ids": _WORDS, "suppress_tokens": _WORDS},
+    **SEARCH_KINDS,
 }
-"""The values that keys of the configuration and of the search may have."""
+"""The values that keys of the configuration may have."""
 
 
 def read(directory: Path) -> ForeignModel:
@@ -121,29 +130,106 @@ def read(directory: Path) -> ForeignModel:
         UserError: the architecture is not among `FAMILIES`, or a file is missing or does not fit.
     """
     config = Config.read(directory)
+    _check_tokenizer_class(directory, config)
     tokens = HuggingFaceTokenizers.read(directory, config.values)
     found = convert(config, read_weights(directory), tokens.tokenizers, tokens.source_ids, tokens.target_ids)
     sides = zip(("source_language", "target_language"), tokens.languages, strict=True)
     found.recipe["decoding"] |= {key: code for key, code in sides if code is not None}
-    return replace(found, notes=(*found.notes, *tokens.notes))
+    more = *tokens.notes, *_token_notes(config.search, tokens), *_template_notes(directory / "tokenizer.json", tokens)
+    return replace(found, notes=(*found.notes, *more))
+
+
+def _check_tokenizer_class(directory: Path, config: Config) -> None:
+    """Raise UserError for a tokenizer whose class is not one of the family's: it may put other tokens around a text."""
+    path = directory / TOKENIZER_CONFIG
+    for file, values in ((path, read_object(path) if path.exists() else {}), (config.path, config.values)):
+        name = values.get("tokenizer_class")
+        if name is None:
+            continue
+        known = [f"{each}Tokenizer" for each in (*_CLASSES[config.values["model_type"]], "Marian")]
+        if (directory / "tokenizer.json").is_file():
+            known += _DESCRIBED
+        if not isinstance(name, str) or name.removesuffix("Fast") not in {each.removesuffix("Fast") for each in known}:
+            raise UserError(
+                f"the tokenizer {show(name)} is none of the family {config.family.title}",
+                where=f"{file}: tokenizer_class",
+                hint="It may divide text otherwise, or put other tokens around it. If it does not, replace the name by "
+                f"{known[0]}, and compare the tokens.",
+            )
+        return
+
+
+def _token_notes(search: SearchSettings, tokens: HuggingFaceTokenizers) -> list[str]:
+    """Notes on tokens with which the decoder begins and ends here, and not in Transformers."""
+    frames, ids, notes = tokens.tokenizers.frames, tokens.target_ids.tolist(), []
+    if search.ends and search.ends[0] != ids[EOS]:
+        notes.append(
+            f"eos_token_id: {search.ends[0]} is not the tokenizer's end of a text, {ids[EOS]}, which ends outputs."
+        )
+    if frames.target_start == BOS and search.start is not None and search.start != ids[BOS]:
+        notes.append(f"decoder_start_token_id: {search.start} is left out: the decoder begins with {ids[BOS]}.")
+    forced = listed(search.values.get("forced_bos_token_id"))
+    languages = {ids[id_] for id_ in frames.languages.values()}
+    prefix = {ids[id_] for id_ in frames.target_prefix if isinstance(id_, int)}
+    first = languages if frames.target_prefix == ["target"] else prefix
+    if forced and not (len(forced) == 1 and forced[0] in first):
+        notes.append(f"forced_bos_token_id: {forced[0]} is left out: outputs of this model begin without it.")
+    if not forced and frames.target_prefix == ["target"] and search.start in languages:
+        notes.append("The decoder begins with two languages, the second of which Transformers does not give it.")
+    return notes
+
+
+def _template_notes(path: Path, tokens: HuggingFaceTokenizers) -> list[str]:
+    """A note if ``tokenizer.json`` puts other tokens around a source than this program does."""
+    frames = tokens.tokenizers.frames
+    if frames.languages or not path.is_file():  # of languages, the file has the two with which it was saved
+        return []
+    try:
+        around = _around(read_object(path).get("post_processor") or {})
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise UserError("not a tokenizer", where=f"{path}: post_processor", hint=COPY_AGAIN) from None
+    ids = tokens.source_ids.tolist()
+    here = [ids[id_] for id_ in frames.source_prefix if isinstance(id_, int)], [ids[EOS]]
+    if around == here:
+        return []
+    there, own = (f"{before} before a source and {after} after it" for before, after in (around, here))
+    return [f"tokenizer.json puts the tokens {there}; here they are {own}."]
+
+
+def _around(processor: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+    """The ids that a post-processor of the `tokenizers` package puts before and after a text."""
+    before: list[int] = []
+    after: list[int] = []
+    if processor.get("type") == "Sequence":
+        for before_text, after_text in map(_around, processor["processors"]):
+            before, after = [*before_text, *before], [*after, *after_text]
+    elif "cls" in processor:
+        before, after = [processor["cls"][1]], [processor["sep"][1]]
+    elif "single" in processor:
+        parts = [part.get("SpecialToken") for part in processor["single"]]
+        ids = [processor["special_tokens"][part["id"]]["ids"] if part else None for part in parts]
+        text = ids.index(None)
+        before, after = ([id_ for own in side for id_ in own or ()] for side in (ids[:text], ids[text:]))
+    return before, after
 
 
 @dataclass(frozen=True)
 class Config:
-    """The configuration of a model: ``config.json``, and the settings of its search."""
+    """The configuration of a model: ``config.json``, with the ids of tokens that its search has, and that search."""
 
     path: Path
     family: Family
     values: Mapping[str, Any]
+    search: SearchSettings
 
     @classmethod
     def read(cls, directory: Path) -> Config:
-        """Read the configuration; what ``generation_config.json`` says of the search goes first.
+        """Read the configuration.
 
         Raises:
             UserError: a file is missing or broken, or the architecture cannot be imported.
         """
-        path, search = directory / CONFIG, directory / GENERATION_CONFIG
+        path = directory / CONFIG
         values = read_object(path)
         kind = values.get("model_type")
         family = FAMILIES.get(kind) if isinstance(kind, str) else None
@@ -154,11 +240,18 @@ class Config:
                 where=f"{path}: model_type",
                 hint=f"Name a model of one of these types: {names}; or one of Marian's own files.",
             )
-        more = read_object(search) if search.exists() else {}
         check_values(values, _KINDS, path)
-        check_values(more, _KINDS, search)
-        found = cls(path, family, {**_DEFAULTS, **family.defaults, **_given(values), **_given(more)})
-        found.number("vocab_size")  # by which all tokens are checked
+        search = SearchSettings.read(directory, values)
+        own = {key: value for key, value in values.items() if value is not None and key not in SEARCH_KEYS - {PADDING}}
+        of_search = search.values if search.start is None else {**search.values, "decoder_start_token_id": search.start}
+        found = cls(path, family, {**_DEFAULTS, **family.defaults, **of_search, **own}, search)
+        rows = max(found.number("vocab_size"), int(found.values.get("decoder_vocab_size") or 0))
+        for key in (PADDING, "eos_token_id", "decoder_start_token_id", "forced_bos_token_id"):
+            ids = listed(found.values.get(key))
+            if any(id_ >= rows for id_ in ids) and (key in search.values or key in own):
+                raise UserError(
+                    f"{key} is {max(ids)}, but the tables have {rows} rows", where=f"{path}: {key}", hint=COPY_AGAIN
+                )
         return found
 
     def number(self, key: str) -> int:
@@ -197,10 +290,6 @@ class Config:
             "max_positions": self.number("max_position_embeddings"),
             "dropout": {ours: self.values[theirs] for ours, theirs in dropouts},
         }
-
-
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
 
 
 def weight_files(directory: Path) -> list[Path]:
@@ -295,7 +384,7 @@ def convert(
     """
     taken = _Tensors(config.path.parent, tensors)
     position_keys, weights = _positions(config, taken)
-    source, target, output = _tables(config, taken)
+    source, target, output, notes = _tables(config, taken)
     for ids, table in ((source_ids, source), (target_ids, target)):
         if int(ids.max()) >= table.shape[0]:
             raise UserError(
@@ -311,7 +400,7 @@ def convert(
     uses = (source, source_ids), (target, target_ids), (output, target_ids)
     for name, (table, ids) in zip(table_keys(tie), uses, strict=True):
         weights.setdefault(f"embeddings.{name}", _rows(table, ids))
-    bias = _bias(taken, output.shape[0], target_ids)
+    bias = _bias(config.family, taken, output.shape[0], target_ids)
     section = {**config.model(), **position_keys, "tie_embeddings": tie, "output_bias": bias is not None}
     if bias is not None:
         weights["output_bias"] = bias
@@ -328,7 +417,16 @@ def convert(
         if name not in weights:
             weights[name] = taken.take(_their_name(name), tuple(like.shape))
     taken.check_all_taken()
-    decoding, notes = decoding_settings(config.values)
+    notes += config.search.notes
+    pad, unknown, start, *others = target_ids.tolist()
+    decoding, more = decoding_settings(
+        config.search.values,
+        len(tokenizers.frames.target_prefix),
+        unknown=unknown,
+        never={pad, start} - {unknown, *others},
+        padding_comes=config.family.padding_comes,
+    )
+    notes += more
     if unnamed := output.shape[0] - len(set(target_ids.tolist()) - {-1}):
         notes.append(f"{unnamed:,} rows of the output are left out: the tokenizer has no token for them.")
     recipe = {"model": section, "data": {"tokenizer": {"shared": tokenizers.shared}}, "decoding": decoding}
@@ -397,7 +495,7 @@ def _positions(config: Config, taken: _Tensors) -> tuple[dict[str, Any], dict[st
     if kind == "after_padding":
         for name in names.values():  # of old files
             taken.ignore(name, f"{name}s")
-        return {"first_position": int(config.values["pad_token_id"]) + 1}, {}
+        return {"first_position": int(config.values[PADDING]) + 1}, {}
     if kind == "learned":
         tables = {side: taken.take(name, (length + 2, size))[2:] for side, name in names.items()}
     else:
@@ -414,25 +512,39 @@ def _positions(config: Config, taken: _Tensors) -> tuple[dict[str, Any], dict[st
     return {"positions": "learned"}, {f"positions.{side}.weight": table for side, table in tables.items()}
 
 
-def _tables(config: Config, taken: _Tensors) -> tuple[Tensor, Tensor, Tensor]:
-    """(V, D) embeddings of the source and of the target, and the matrix of the output."""
+def _tables(config: Config, taken: _Tensors) -> tuple[Tensor, Tensor, Tensor, list[str]]:
+    """(V, D) embeddings of the source and of the target, and the matrix of the output; notes on contradictions.
+
+    Of tables that the configuration ties, each is used as it is stored; of those that are not stored, the shared one.
+    """
     size, rows = config.number("d_model"), config.number("vocab_size")
     target_rows = int(config.values.get("decoder_vocab_size") or rows)
-    shared = taken.get("model.shared.weight", (rows, size))
-    names = ("model.encoder.embed_tokens.weight", rows), ("model.decoder.embed_tokens.weight", target_rows)
-    embedded = []
-    for name, count in names:
-        own = taken.get(name, (count, size))
-        embedded.append(own if own is not None else shared)
-    output = taken.get("lm_head.weight", (target_rows, size))
-    source, target = embedded
+    places = {_SHARED: rows, _EMBEDDED[1]: target_rows, _EMBEDDED[0]: rows, _OUTPUT: target_rows}
+    stored = {name: table for name, count in places.items() if (table := taken.get(name, (count, size))) is not None}
+    tied = bool(config.values["tie_word_embeddings"])
+    together = tied and config.values.get("share_encoder_decoder_embeddings") is not False
+    shared = next(iter(stored.values()), None) if together else stored.get(_SHARED)
+    source, target = (stored.get(name, shared) for name in _EMBEDDED)
     if source is None or target is None:
-        source = taken.take("model.shared.weight", (rows, size))
+        source = taken.take(_SHARED, (rows, size))
         target = source if target is None else target
+    output = stored.get(_OUTPUT)
     if output is None:
-        tied = config.values["tie_word_embeddings"]
-        output = target if tied else taken.take("lm_head.weight", (target_rows, size))
-    return source, target, output
+        again = shared if together and shared is not None else target
+        output = again if tied else taken.take(_OUTPUT, (target_rows, size))
+    one = [*stored] if together else [name for name in _TIED if name in stored] if tied else []
+    if any(not _equal(stored[one[0]], stored[name]) for name in one):
+        names = ", ".join(one)
+        return (
+            source,
+            target,
+            output,
+            [
+                f"{CONFIG} says that these tables are one, and the weights have different ones: {names}. Each is used "
+                f"as it is stored, as in Transformers 5; earlier versions take {one[0]} for all."
+            ],
+        )
+    return source, target, output, []
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
@@ -444,11 +556,13 @@ def _rows(table: Tensor, ids: Tensor) -> Tensor:
     return table[ids.clamp_min(0)] * (ids >= 0)[:, None]
 
 
-def _bias(taken: _Tensors, rows: int, ids: Tensor) -> Tensor | None:
+def _bias(family: Family, taken: _Tensors, rows: int, ids: Tensor) -> Tensor | None:
     """(W) the bias of the output; None: it is 0. A token that they do not have, or that is there twice, never comes."""
-    theirs = taken.get("final_logits_bias", (1, rows))
+    theirs = taken.get("final_logits_bias", (1, rows)) if family.output_bias else None
     bias = torch.zeros(len(ids)) if theirs is None else theirs[0][ids.clamp_min(0)]
     bias[ids < 0] = NEVER
+    if not family.padding_comes or int(ids[PAD]) in (int(ids[UNK]), int(ids[EOS])):
+        bias[PAD] = NEVER
     if int((ids == ids[BOS]).sum()) > 1:  # the decoder begins with a token that has a place of its own
         bias[BOS] = NEVER
     return bias if bool(bias.any()) else None
@@ -463,52 +577,3 @@ def _their_name(name: str) -> str:
         return f"model.{parts[0]}.layer_norm.{parts[2]}"
     module, kind = ".".join(parts[3:-1]), parts[-1]
     return f"model.{'.'.join(parts[:3])}.{LAYER_NAMES[module]}.{kind}"
-
-
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
-    **{"repetition_penalty": (1.0,), "encoder_no_repeat_ngram_size": (0,), "diversity_penalty": (0.0,)},
-    **{"num_beam_groups": (1,), "begin_suppress_tokens": ([],), "typical_p": (1.0,)},
-    **{"penalty_alpha": (0.0,), "exponential_decay_length_penalty": (), "forced_decoder_ids": ([],)},
-}
-"""Settings of a search that this program does not have, with the values that change nothing."""
-
-
-def decoding_settings(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The `decoding` section for the settings of a search, and notes on those that this program does not have."""
-    beams, longest = int(config.get("num_beams", 1)), config.get("max_length")
-    if (new := config.get("max_new_tokens")) is not None:
-        longest = int(new) + 1  # theirs counts the token with which the decoder begins
-    penalty = float(config.get("length_penalty", 1.0))
-    section: dict[str, Any] = {
-        "beam_size": beams,
-        **{"length_penalty": "average", "alpha": max(penalty, 0.0)},
-        **({} if longest is None else {"max_length_factor": 0.0, "max_length_offset": max(int(longest) - 1, 1)}),
-        "min_length": max(int(config.get("min_length", 0)) - 1, 0),
-        "no_repeat_ngram": int(config.get("no_repeat_ngram_size", 0)),
-    }
-    notes = []
-    if penalty < 0:
-        notes.append(f"length_penalty {penalty:g} is not available: hypotheses are ranked by their log-probability.")
-    if config.get("do_sample"):
-        section |= {"method": "sample", "temperature": float(config.get("temperature", 1.0))}
-        section |= {"top_k": int(config.get("top_k", 50)), "top_p": float(config.get("top_p", 1.0))}
-    elif beams > 1 and config.get("early_stopping") is not True:
-        notes.append(
-            "The search ends when as many hypotheses as the beam is wide have ended; that of Transformers, without "
-            "early_stopping, when no other can become better."
-        )
-    bad = [*(config.get("bad_words_ids") or []), *([token] for token in config.get("suppress_tokens") or [])]
-    start = config.get("decoder_start_token_id")
-    never = [config["pad_token_id"], *([] if start == config.get("eos_token_id") else [start])]
-    bad = [row for row in bad if row not in [[token] for token in never]]
-    if [config.get("unk_token_id")] in bad:
-        section["unknown"] = "forbid"
-        bad.remove([config["unk_token_id"]])
-    if bad:
-        notes.append(
-            f"{len(bad)} of the sequences in bad_words_ids and suppress_tokens may come: there is no key for them."
-        )
-    for key, values in _NEUTRAL.items():
-        if config.get(key) is not None and config[key] not in values:
-            notes.append(f"{key}: {config[key]} is not available, and left out.")
-    return section, notes

@@ -12,6 +12,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from sparsenmt.data.tokenizers.frame import Frames
 from sparsenmt.errors import UserError
 from sparsenmt.export import model_export
 from sparsenmt.export.model_export import MANIFEST, check_target, export_model
@@ -179,15 +180,24 @@ def test_nothing_is_overwritten_and_packages_are_named(tmp_path: Path, monkeypat
 
 
 def test_the_search_of_the_recipe() -> None:
+    frames = Frames()
+
     def search(**decoding: Any) -> dict[str, Any]:
         bundle = make_bundle(decoding=decoding)
-        return generation_config(plain_model(bundle, "it"), bundle.recipe.decoding)
+        return generation_config(plain_model(bundle, "it"), bundle.recipe.decoding, frames)
 
     assert search()["length_penalty"] == 1.0 and search()["num_beams"] == 3
     assert search(length_penalty="none")["length_penalty"] == 0.0
     assert search(alpha=0.5)["length_penalty"] == 0.5
     assert search(method="greedy")["num_beams"] == 1
     assert search()["suppress_tokens"] == [0, 2]
+    lengths = {"max_length_factor": 0.0, "max_length_offset": 9, "min_length": 4, "no_repeat_ngram": 3}
+    own, keys = search(**lengths), ("max_length", "min_length", "no_repeat_ngram_size", "forced_bos_token_id")
+    assert [own[key] for key in keys] == [10, 5, 3, None]
+    frames = Frames(target_prefix=[7])
+    assert [search(**lengths)[key] for key in keys] == [11, 6, 3, 7]
+    drawn = search(method="sample", top_k=5, temperature=0.5)
+    assert (drawn["do_sample"], drawn["top_k"], drawn["temperature"], drawn["num_beams"]) == (True, 5, 0.5, 1)
 
 
 def test_the_readme_tells_what_differs() -> None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import math
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,13 +91,27 @@ class Imported:
         return model.project(model.decode(target, memory)[model.plan.deepest[1]])
 
     def difference(self, dtype: torch.dtype) -> float:
-        """The largest difference of a logit from theirs."""
-        theirs = self.tensors("outputs")["logits64" if dtype == torch.float64 else "logits"]
-        ours, expected = self.logits(dtype), theirs[..., self.target_ids]
-        bias = self.found.weights.get("output_bias", torch.zeros(len(self.target_ids)))
-        real = bias > NEVER / 2
-        assert int((~real).sum()) <= 1, "only the BOS that repeats another token may never come"
-        return float((ours - expected)[..., real].abs().max())
+        """The largest difference of a logit, and of a log-probability, from theirs.
+
+        Without a share: the BOS that repeats another token, and Marian's padding.
+        """
+        theirs = self.tensors("outputs")["logits64" if dtype == torch.float64 else "logits"].clone()
+        ours = self.logits(dtype)
+        repeated = int((self.target_ids == self.target_ids[BOS]).sum()) > 1
+        never = [*([BOS] if repeated else []), *([PAD] if self.marian else [])]
+        real = torch.ones(len(self.target_ids), dtype=torch.bool)
+        real[never] = False
+        assert (self.found.weights.get("output_bias", torch.zeros(len(real))) > NEVER / 2).equal(real)
+        assert not ours.log_softmax(-1).exp()[..., never].any()
+        if self.marian:
+            theirs[..., self.target_ids[PAD]] = -math.inf
+        pairs = (ours, theirs), (ours.log_softmax(-1), theirs.log_softmax(-1))
+        return max(float((own - their[..., self.target_ids])[..., real].abs().max()) for own, their in pairs)
+
+    @property
+    def marian(self) -> bool:
+        """True if padding is no token of the original program."""
+        return self.folder.name.startswith("marian")
 
     @torch.no_grad()
     def outputs(self, beam: int) -> dict[int, list[int]]:

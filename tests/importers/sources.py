@@ -28,7 +28,10 @@ def hugging_face(folder: Path, name: str = "opus-mt") -> Path:
     if "decoder_vocab_size" in before:
         config["decoder_vocab_size"] = config["vocab_size"]
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    shutil.copyfile(golden / "generation_config.json", folder / "generation_config.json")
+    search = json.loads((golden / "generation_config.json").read_text(encoding="utf-8"))
+    search |= {key: config.get(key) for key in ("pad_token_id", "eos_token_id", "decoder_start_token_id")}
+    search["bad_words_ids"] = [[config["pad_token_id"]]]
+    (folder / "generation_config.json").write_text(json.dumps(search), encoding="utf-8")
     random, tensors = torch.Generator().manual_seed(1), {}
     for key, tensor in load_foreign_tensors(golden / "model.safetensors", hint="").items():
         shape = [config["vocab_size"] if size == before["vocab_size"] else size for size in tensor.shape]

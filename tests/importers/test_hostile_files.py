@@ -150,6 +150,8 @@ HUGGING_FACE: dict[str, tuple[Change, str]] = {
             "length_penalty": (float("nan"), "a"),
             "bad_words_ids": (3, [["a"]], {}),
             "min_length": (-5,),
+            "forced_eos_token_id": ("a",),
+            "renormalize_logits": (3,),
             "temperature": (0, float("inf")),
         }.items()
         for value in values
@@ -196,6 +198,10 @@ TOKENIZERS: dict[str, tuple[str, Change, str]] = {
     ),
     "an offset of text": ("pegasus", json_with("tokenizer_config.json", offset="a"), "the offset is no number"),
     "no tokenizer": ("bart", content("tokenizer.json", b'{"model": {"vocab": {"a": -1}}}'), "not a tokenizer"),
+    "a class that is a list": ("bart", json_with("tokenizer_config.json", tokenizer_class=[1]), "none of the family"),
+    "a class of another family": (
+        *("m2m-100", json_with("tokenizer_config.json", tokenizer_class="SMALL100Tokenizer"), "SMALL100Tokenizer"),
+    ),
     "another one": ("bart", content("tokenizer.json", b'{"model": 3, "added_tokens": []}'), "not a tokenizer"),
     "absurd merges": ("bart", content("merges.txt", b"\xff a b\n\0\n"), "not a tokenizer"),
 }
