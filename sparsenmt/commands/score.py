@@ -220,7 +220,7 @@ def _show(result: ScoreResult, options: ScoreOptions, *, as_json: bool, sacreble
     extra: dict[str, Any] = {}
     if result.comparisons:
         test = options.test
-        notes.append(f"{test}, seed {test.seed}")
+        notes += filter(None, [f"{test}, seed {test.seed}", test.few(one.segments for one in result.comparisons)])
         extra = test.record()
     if result.sparsity is not None:
         notes.append(f"sparsity rate {result.sparsity:.1%}: share of source tokens, </s> included, whose gate is 0")

@@ -9,12 +9,13 @@ Shapes: N tokens, L lines, M blocks of lines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sparsenmt.data.tokenizers.spans import Span
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.evaluation.metrics import Statistics
 from sparsenmt.metric import TEXT_METRICS, TextCounts
@@ -41,26 +42,59 @@ class TextQuality:
         return {name: self.value(name) for name in ("loss", *TEXT_METRICS)}
 
 
-def block_qualities(nats: NDArray[np.floating], ids: NDArray[np.integer], lines: Sequence[str]) -> list[TextQuality]:
-    """Divide a text into blocks of whole lines, which are the segments of paired tests.
+def block_qualities(
+    nats: NDArray[np.floating],
+    ids: NDArray[np.integer],
+    lines: Sequence[str],
+    spans: Callable[[str], Sequence[Span]],
+) -> list[TextQuality]:
+    """Divide a text into blocks of lines, which are the segments of paired tests.
 
     The blocks depend on the text alone, so that models with other vocabularies and other segments have the same ones,
-    and are long enough to be nearly independent of each other.
+    and are long enough to be nearly independent of each other. A line of more than two blocks is divided before a
+    space, so that a text in one line has blocks, too; a token belongs to the block where it begins.
 
     Args:
         nats: (N) the negative log-likelihoods of the tokens.
         ids: (N) the tokens, with `EOS` at the end of each line.
         lines: the L lines, without their line feeds.
+        spans: `Tokenizer.spans` of the tokens.
     """
-    ends = np.flatnonzero(ids == EOS) + 1  # (L)
+    line_ends = np.flatnonzero(ids == EOS) + 1  # (L)
     found: list[TextQuality] = []
-    first, counts = 0, TextCounts()
-    for end, line in zip(ends.tolist(), lines, strict=True):
-        counts += TextCounts(0, len(line) + 1, len(line.split()) + 1)
-        if counts.characters >= BLOCK_CHARACTERS or end == len(ids):
-            sized = TextCounts(end - first, counts.characters, counts.words)
-            found.append(TextQuality(float(nats[first:end].sum(dtype=np.float64)), sized))
-            first, counts = end, TextCounts()
+    first, counts, begin = 0, TextCounts(), 0
+    for line_end, line in zip(line_ends.tolist(), lines, strict=True):
+        divisions = _divisions(line)
+        starts = [place for place, _ in spans(line)] if divisions else []
+        ends = [*(begin + np.searchsorted(starts, divisions)).tolist(), line_end]
+        for end, size in zip(ends, _sizes(line, divisions), strict=True):
+            counts += size
+            if counts.characters >= BLOCK_CHARACTERS or end == len(ids):
+                sized = TextCounts(end - first, counts.characters, counts.words)
+                found.append(TextQuality(float(nats[first:end].sum(dtype=np.float64)), sized))
+                first, counts = end, TextCounts()
+        begin = line_end
+    return found
+
+
+def _divisions(line: str) -> list[int]:
+    """Return the characters of a line before which it is divided; none if it is not long."""
+    found, place = [], 0
+    while len(line) - place > 2 * BLOCK_CHARACTERS:
+        least = place + BLOCK_CHARACTERS
+        space = line.find(" ", least, least + BLOCK_CHARACTERS)
+        place = least if space < 0 else space
+        found.append(place)
+    return found
+
+
+def _sizes(line: str, divisions: Sequence[int]) -> list[TextCounts]:
+    """Return the characters and words of the parts of a line; a word belongs to the part where it begins."""
+    found = []
+    for begin, end in zip([0, *divisions], [*divisions, len(line)], strict=True):
+        last = end == len(line)  # with the line feed, which is a character and a word
+        continued = begin > 0 and not line[begin - 1].isspace() and not line[begin].isspace()
+        found.append(TextCounts(0, end - begin + last, len(line[begin:end].split()) - continued + last))
     return found
 
 

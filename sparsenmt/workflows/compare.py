@@ -40,6 +40,7 @@ from sparsenmt.workflows.evaluate_text import (
     evaluate_text,
     text_metric_of,
 )
+from sparsenmt.workflows.sweep_table import SEEDS_NOTE, Observation, seeds_table
 from sparsenmt.workflows.test_sets import PlainText, TestText, given_text, shared_plain_text, shared_text
 
 if TYPE_CHECKING:  # matplotlib is an optional package
@@ -155,7 +156,7 @@ def compare_models(request: CompareRequest) -> Report:
     }
     speeds = _decoding_speeds(labels, text, request) if request.speed and isinstance(text, TestText) else {}
     models = [ComparedModel(label, labels[label], own, speeds.get(label), tests[label]) for label, own in found.items()]
-    made = _report(models, baseline, request, text, scoring)
+    made = _report(models, baseline, request, text, scoring, recipes)
     request.files.write(made, lambda: _drawn(made))
     return made
 
@@ -261,11 +262,14 @@ def _report(
     request: CompareRequest,
     text: TestText | PlainText,
     scoring: ScoringOptions,
+    recipes: Mapping[str, Recipe],
 ) -> Report:
-    """Make the tables: the models, the tests against the baseline by each metric, the attention of each site."""
+    """Make the tables: models, means over seeds, tests against the baseline by each metric, attention of each site."""
     base = next(model for model in models if model.label == baseline)
+    seeds = _seeds(models, base, text, scoring, recipes)
     tables = (
         _models(models, base, text, scoring, attention=request.attention),
+        *seeds,
         _significance(models, base, scoring, sacrebleu_p=request.sacrebleu_p),
         *([_sites(models)] if request.attention else []),
     )
@@ -278,7 +282,46 @@ def _report(
         "batch_sentences": request.batch_sentences,
         **request.run.record(),
     }
-    return Report("compare", tables, tuple(_notes(models, base, scoring, request)), settings)
+    notes = (*_notes(models, base, scoring, request), *[SEEDS_NOTE] * len(seeds))
+    return Report("compare", tables, notes, settings)
+
+
+def _seeds(
+    models: Sequence[ComparedModel],
+    base: ComparedModel,
+    text: TestText | PlainText,
+    scoring: ScoringOptions,
+    recipes: Mapping[str, Recipe],
+) -> list[Table]:
+    """Make the table of means over seeds, if some models differ in their seed alone."""
+    groups = _seed_groups(recipes)
+    if len(set(groups.values())) == len(models):
+        return []
+    observations = [
+        Observation(
+            model.label,
+            {"seed": str(recipes[model.label].training.seed), "set": text.name, "metric": metric},
+            {"quality": model.found.scores[scoring.key(metric)]},
+            group=groups[model.label],
+            baseline=groups[base.label] if groups[model.label] != groups[base.label] else None,
+        )
+        for model in models
+        for metric in scoring.metrics
+    ]
+    return [seeds_table(observations)]
+
+
+def _seed_groups(recipes: Mapping[str, Recipe]) -> dict[str, str]:
+    """Return the first model of the same settings by model; itself where two of these have the same seed."""
+    alike: dict[str, dict[str, int]] = {}
+    for label, recipe in recipes.items():
+        settings = recipe.model_dump_json(exclude={"name": True, "directory": True, "training": {"seed"}})
+        alike.setdefault(settings, {})[label] = recipe.training.seed
+    return {
+        label: next(iter(seeds)) if len(set(seeds.values())) == len(seeds) else label
+        for seeds in alike.values()
+        for label in seeds
+    }
 
 
 def _models(
@@ -353,7 +396,8 @@ def _notes(
 ) -> Iterator[str]:
     """Explain the columns."""
     first = metric_label(scoring.metrics[0])
-    yield f"difference: {first} less that of {base.label}; p-value: {request.test}"
+    tested = [int(test["segments"]) for model in models for test in model.tests.values()]
+    yield f"difference: {first} less that of {base.label}; p-value: {request.test.describe(tested)}"
     for name in scoring.metrics:
         signed: dict[str, list[str]] = {}
         for model in models:

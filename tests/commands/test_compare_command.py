@@ -220,10 +220,42 @@ def test_processes_that_measure_at_once_keep_the_results_of_both(tmp_path: Path)
     assert set(scores) == {f"{name}{i}" for name in "xy" for i in range(40)}
 
 
+def test_models_that_differ_in_their_seed_are_tested_by_seed(models: list[str]) -> None:
+    recipe, request = read_recipe(Path("model")), CompareRequest((Path("model"),))
+    other = recipe.model_copy(update={"decoding": recipe.decoding.model_copy(update={"beam_size": 7})})
+    scores = {"dense": (39.5, 39.2, 40.2), "sparse": (39.2, 38.9, 39.8)}
+    found, recipes = [], {}
+    for (name, values), own in zip(scores.items(), (recipe, other), strict=True):
+        for seed, value in enumerate(values):
+            label = f"{name}-{seed}"
+            recipes[label] = own.model_copy(
+                update={"name": label, "training": own.training.model_copy(update={"seed": seed})}
+            )
+            made = Evaluation(
+                path=Path(label),
+                key={},
+                lines=[""],
+                parameters=1,
+                sparsity=None,
+                scores={"bleu": value},
+                signatures={"bleu": ""},
+            )
+            found.append(ComparedModel(label, Path(label), made, None, {}))
+    text, scoring = TestText("test", Path("a"), Path("b")), ScoringOptions(("bleu",))
+    report = comparing._report(found, "dense-0", request, text, scoring, recipes)
+    rows = {row["variant"]: row for row in next(each for each in report.tables if each.name == "seeds").records()}
+    assert list(rows) == ["dense-0", "sparse-0"] and rows["dense-0"]["seeds"] == 3
+    assert rows["sparse-0"]["within_scatter"] == "yes" and rows["sparse-0"]["p_of_seeds"] < 0.02
+    assert rows["sparse-0"]["difference"] == pytest.approx(-1 / 3)
+    assert any("paired t-test of the differences of the same seed" in note for note in report.notes)
+    same = {label: recipe for label in recipes}  # checkpoints of one training
+    assert [each.name for each in comparing._report(found, "dense-0", request, text, scoring, same).tables][1] != "seeds"
+
+
 def test_kept_tests_are_those_of_one_formula_and_method(tmp_path: Path) -> None:
     """Files of older versions hold p-values of a one-sided formula, by metric and translations alone."""
     key = dict.fromkeys(("format", "weights", "model", "decoding", "text"), 1)
-    lines = ["a b c d e", "f g h i j", "k l m n o"] * 4
+    lines = ["a b c d e", "f g h i j", "k l m n o"] * 12
     (tmp_path / "text").write_text("\n".join(lines) + "\n")
     text = TestText("test", tmp_path / "text", tmp_path / "text")
     worse = [line[:5] for line in lines[:9]] + lines[9:]
