@@ -20,6 +20,7 @@ from sparsenmt.data.word_spaces import character_count, is_unspaced
 from sparsenmt.decoding.disabled_heads import heads_by_model
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import by_document
+from sparsenmt.evaluation.rouge import without_markers
 from sparsenmt.evaluation.sacrebleu_scorer import tokenizer
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.evaluation.significance import PairedTest
@@ -134,8 +135,8 @@ def _measured_texts(
 
 
 def word_count(line: str) -> int:
-    """Count the words between spaces."""
-    return len(line.split())
+    """Count the words between spaces; a marker such as ``<n>`` is none, and may stand without spaces."""
+    return len(without_markers(line).split())
 
 
 def counter(length: Length, settings: ScoringSettings) -> Callable[[str], int]:

@@ -50,11 +50,15 @@ def command(**options: Any) -> None:
     score, chrF ...  values of the metrics; difference and two-sided p-value (--significance)
                      against the baseline
     sparsity         share of encoder outputs that a filter drops
-    attended         positions with weight per query, over all heads of all sites;
-                     density: their share of the visible positions
-    training         target tokens/s, median of the training's own log; comparable
-                     between runs on one machine only; and the seconds of all updates
-    decoding         target tokens/s, measured here, the models taking turns
+    attended         kept positions with weight per query, over all heads of all
+                     sites; density: their share of the visible positions
+    training         target tokens/s, median of the training's own log, and the median
+                     deviation from it; comparable between runs on one machine only;
+                     and the seconds of all updates
+    decoding         target tokens/s, measured here, the models taking turns: of the
+                     fastest turn, and the median; spread: excess time of the slowest
+                     turn over the fastest; speed: equal where the turns of a model
+                     and of the baseline overlap
 
     Language models read one text (--text): bits per character, mean and longest learned span; differences are tested
     on blocks of lines.

@@ -31,7 +31,28 @@ if TYPE_CHECKING:
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-PATH = click.Path(path_type=Path)
+
+class FilePath(click.Path):
+    """A file or a directory that a command reads more than once, or writes and replaces: a pipe is refused."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path: Path = super().convert(value, param, ctx)
+        if param is not None and path.is_fifo():
+            name = param.opts[0] if param.param_type_name == "option" else param.human_readable_name.strip("[].")
+            raise UserError(
+                f"{path} is a pipe, which cannot be read twice, nor replaced",
+                where=name,
+                hint="Write it to a file, and name that.",
+            )
+        return path
+
+
+PATH = FilePath()
+PIPE = click.Path(path_type=Path)
+"""A path that may be a pipe, as in ``<(command)``: it is read, or written, once."""
 DTYPES = get_args(DecodingDtype)
 
 dump_config_option = click.option("--dump-config", is_flag=True, help="Print the resolved recipe and exit.")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from sparsenmt.commands.options import PATH, count_option, language_options, processor_options
+from sparsenmt.commands.options import PATH, PIPE, count_option, language_options, processor_options
 from sparsenmt.errors import UserError
 
 
@@ -23,7 +23,7 @@ from sparsenmt.errors import UserError
 )
 @count_option("--first", 100, "Number of the most frequent target tokens, which may come out of every sentence.")
 @count_option("--best", 100, "Largest number of translations of each source token.")
-@click.option("--test", type=PATH, help="Text to translate with and without the shortlist.")
+@click.option("--test", type=PIPE, help="Text to translate with and without the shortlist.")
 @count_option("--rounds", 3, "Turns of both; the fastest counts.")
 @language_options
 @processor_options

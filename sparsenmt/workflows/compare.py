@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from sparsenmt.analysis.labels import SITE_NAMES
-from sparsenmt.decoding.decoding_time import time_decoding
+from sparsenmt.decoding.decoding_time import DecodingTime, time_decoding
 from sparsenmt.decoding.translate import Translation
 from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
@@ -111,14 +111,14 @@ class ComparedModel:
     """One model of a comparison.
 
     Args:
-        speed: of decoding: target tokens per second, `</s>` included, in the fastest turn.
+        speed: of decoding: seconds a target token, `</s>` included; None: not measured.
         tests: metric -> `Evaluation.against` the baseline; empty for the baseline itself.
     """
 
     label: str
     directory: Path
     found: Evaluation | TextEvaluation
-    speed: float | None
+    speed: DecodingTime[list[Translation]] | None
     tests: Mapping[str, Mapping[str, float]]
 
 
@@ -230,8 +230,10 @@ def _check_batches(models: Sequence[Path], text: TestText, batch_sentences: int 
         )
 
 
-def _decoding_speeds(models: Mapping[str, Path], text: TestText, request: CompareRequest) -> dict[str, float]:
-    """Time models in turns on the first lines of a text; returns target tokens per second, `</s>` included.
+def _decoding_speeds(
+    models: Mapping[str, Path], text: TestText, request: CompareRequest
+) -> dict[str, DecodingTime[list[Translation]]]:
+    """Time models in turns on the first lines of a text; returns the seconds a target token, `</s>` included.
 
     A model is read anew for each of its turns, so that no more than one is in memory.
     """
@@ -249,7 +251,7 @@ def _decoding_speeds(models: Mapping[str, Path], text: TestText, request: Compar
     with progress_bar("decoding speed", request.rounds * len(models), unit="model") as advance:
         sources = text.read()[0][: request.speed_lines]
         times = time_decoding(systems, sources, rounds=request.rounds, advance=advance)
-    return {label: _tokens(each.result) / each.seconds for label, each in times.items()}
+    return {label: each.per(max(_tokens(each.result), 1)) for label, each in times.items()}
 
 
 def _tokens(found: Sequence[Translation]) -> int:
@@ -337,10 +339,9 @@ def _models(
         test, own = model.tests.get(scoring.metrics[0], {}), model.found
         scores = tuple(own.scores[scoring.key(metric)] for metric in scoring.metrics)
         seen = tuple(own.overall(name) if attention else None for name in ("attended", "density"))
-        ratio = None if model.speed is None or base.speed is None else model.speed / base.speed
-        training = (training_speed(model.directory), training_time(model.directory))
+        training = (*training_speed(model.directory), training_time(model.directory))
         spans = (own.mean_span, own.longest_span) if isinstance(own, TextEvaluation) else ()
-        measured = (own.parameters, own.sparsity, *seen, *spans, *training, model.speed, ratio)
+        measured = (own.parameters, own.sparsity, *seen, *spans, *training, *_speed_cells(model, base))
         values.append((model.label, *scores, test.get("difference"), test.get("p_value"), *measured))
     filtered, timed = any(model.found.sparsity is not None for model in models), base.speed is not None
     of_texts = [model.found for model in models if isinstance(model.found, TextEvaluation)]
@@ -353,10 +354,24 @@ def _models(
         *(Column("p_value", "number"), Column("parameters", "count")),
         *(Column("sparsity", "share", filtered), Column("attended", "number", attention)),
         *(Column("density", "share", attention), *span_columns),
-        *(Column("training", "rate"), Column("training_seconds", "rate")),
-        *(Column("decoding", "rate", timed), Column("decoding_ratio", "score", timed)),
+        *(Column("training", "rate"), Column("training_deviation", "share"), Column("training_seconds", "rate")),
+        *(
+            Column("decoding", "rate", timed),
+            Column("decoding_median", "rate", timed),
+            Column("spread", "share", timed),
+        ),
+        *(Column("decoding_ratio", "score", timed), Column("speed", shown=timed)),
     )
     return Table("models", f"{text.name}: {base.found.size}", heads, tuple(values))
+
+
+def _speed_cells(model: ComparedModel, base: ComparedModel) -> tuple[Value, ...]:
+    """Return the speed of decoding, its median and spread over the turns, and the comparison with the baseline."""
+    own, other = model.speed, base.speed
+    if own is None or other is None:
+        return (None,) * 5
+    compared = None if model is base else own.against(other)
+    return 1 / own.seconds, 1 / own.median, own.spread, other.seconds / own.seconds, compared
 
 
 def _significance(
@@ -408,10 +423,12 @@ def _notes(
     if request.beam_size is not None:
         yield f"beam search: beam size {request.beam_size} in place of the recipes'"
     yield "training: target tokens/s by the training's own log, which other work on the machine slows down"
+    yield "training deviation: median deviation of the lines of that log from their median"
     yield "training seconds: of all updates by that log, without validations; estimated for logs of older versions"
     if base.speed is not None:
         lines = "" if request.batch_sentences is None else f" in batches of {request.batch_sentences:,} lines"
         yield f"decoding: target tokens/s{lines}, the models taking turns, fastest turn; ratio: to the baseline"
+        yield "spread: excess time of the slowest turn over the fastest; speed: equal where turns overlap"
 
 
 def _drawn(found: Report) -> Figure:

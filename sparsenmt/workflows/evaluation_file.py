@@ -142,12 +142,20 @@ class KeptEvaluation(ABC):
             return None
         if not found.key.keys() >= _OLDEST_KEY or any(key.get(name) != value for name, value in found.key.items()):
             return None
-        return replace(found, path=path, key=key)
+        attention = found.attention if found.key.get("attended") == key.get("attended") else None
+        return replace(found, path=path, key=key, attention=attention)
 
 
-def evaluation_key(identity: ModelIdentity, decoding: Mapping[str, Any], text: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that results depend on: the model, its decoding options, and the hashes of the text."""
-    return {"format": _FORMAT, **asdict(identity), "decoding": decoding, "text": text}
+def evaluation_key(
+    identity: ModelIdentity, decoding: Mapping[str, Any], text: Mapping[str, Any], *, filtered: bool = False
+) -> dict[str, Any]:
+    """Everything that results depend on: the model, its decoding options, and the hashes of the text.
+
+    Args:
+        filtered: True if the model drops positions: older files took them as attended.
+    """
+    attended = {"attended": "kept positions"} if filtered else {}
+    return {"format": _FORMAT, **asdict(identity), "decoding": decoding, "text": text, **attended}
 
 
 def evaluation_path(directory: Path, text: str, digests: Mapping[str, Any], suffix: str = "") -> Path:

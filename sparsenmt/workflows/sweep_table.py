@@ -427,7 +427,7 @@ def report(name: str, title: str, observations: Sequence[Observation], axes: Seq
             *([Column("fewer_attended", "number", tested)] if texts else []),
             Column("density", "share"),
             *([Column("mean_span", "number", spanned), Column("longest_span", "number", spanned)] if texts else []),
-            Column("training_speed", "rate", timed),
+            *(Column("training_speed", "rate", timed), Column("training_deviation", "share", timed)),
             Column("training_seconds", "rate"),
             *([Column("updates", "count")] if texts else []),
             Column("signature", shown=False),

@@ -57,6 +57,10 @@ def test_words_and_tokens() -> None:
     assert counter("reference-tokens", replace(settings, tokenize="char"))("Yes, he") == 6
 
 
+def test_markers_are_no_words() -> None:
+    assert word_count("a b.<n>C d.") == word_count("a b. <n> C d.") == word_count("a b. C d.") == 4
+
+
 def test_documents_are_counted_by_their_own_length() -> None:
     """d-BLEU of a bucket is that of its documents, each of which has the words of all its lines."""
     ids = [f"d{i // 5}" for i in range(len(REFERENCES))]

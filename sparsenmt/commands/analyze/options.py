@@ -11,6 +11,7 @@ import click
 
 from sparsenmt.commands.options import (
     PATH,
+    PIPE,
     Decorator,
     batch_tokens_option,
     beam_size_option,
@@ -54,7 +55,7 @@ _WORDS = click.option(
 _LANGUAGE = click.option(
     "--language", help="Language of the text, for --words.  [default: the first model's source language]"
 )
-reference_option = click.option("--reference", "-r", type=PATH, required=True, help="Reference translation of --input.")
+reference_option = click.option("--reference", "-r", type=PIPE, required=True, help="Reference translation of --input.")
 
 
 def site_option(default: str, text: str = "Attention site of the heads.") -> Decorator:
