@@ -101,11 +101,12 @@ def _check_working_directory() -> None:
     cls=Program,
     table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
+    help="Train, run and analyze neural machine translation with sparse Transformers.",
     epilog="Run `sparsenmt COMMAND --help` for the options of a command.",
 )
 @click.version_option(__version__, message="sparsenmt %(version)s")
 def cli() -> None:
-    """Train, run and analyze neural machine translation with sparse Transformers."""
+    """Check the environment, before every command."""
     check_thread_variable()
 
 

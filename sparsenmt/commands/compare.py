@@ -8,6 +8,7 @@ import click
 
 from sparsenmt.commands.options import (
     PATH,
+    TEXT,
     evaluation_options,
     language_options,
     processor_options,
@@ -24,9 +25,9 @@ from sparsenmt.commands.options import (
 @click.command("compare")
 @click.argument("models", metavar="MODEL_DIR...", type=PATH, nargs=-1, required=True)
 @source_options
-@click.option("--documents", type=PATH, help="File with the document id of every line of --source.")
-@click.option("--tags", type=PATH, help="Part-of-speech tags of --source, for models that read them.")
-@click.option("--text", type=PATH, help="Text that language models read.  [default: that of the recipes]")
+@click.option("--documents", type=TEXT, help="File with the document id of every line of --source.")
+@click.option("--tags", type=TEXT, help="Part-of-speech tags of --source, for models that read them.")
+@click.option("--text", type=TEXT, help="Text that language models read.  [default: that of the recipes]")
 @set_option
 @click.option("--baseline", type=PATH, help="Model that the others are tested against.  [default: the first]")
 @scoring_options("the first recipe's; with BLEU, chrF too", texts=True)

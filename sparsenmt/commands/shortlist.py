@@ -7,17 +7,17 @@ from typing import Any
 
 import click
 
-from sparsenmt.commands.options import PATH, PIPE, count_option, language_options, processor_options
+from sparsenmt.commands.options import PATH, PIPE, TEXT, count_option, language_options, processor_options
 from sparsenmt.errors import UserError
 
 
 @click.command("shortlist")
 @click.argument("model", metavar="MODEL_DIR", type=PATH)
-@click.argument("corpora", metavar="SOURCE TARGET ...", type=PATH, nargs=-1, required=True)
+@click.argument("corpora", metavar="SOURCE TARGET ...", type=TEXT, nargs=-1, required=True)
 @click.option("--output", "-o", type=PATH, required=True, help="File to write.")
 @click.option(
     "--alignments",
-    type=PATH,
+    type=TEXT,
     multiple=True,
     help="Alignments of a corpus, line by line, of the model's tokens: 0-0 1-2.  [default: estimated by IBM Model 1]",
 )
