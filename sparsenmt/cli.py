@@ -62,6 +62,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "demo": CommandEntry("demo", "Prepare, train, decode and score on the built-in demo corpus."),
 }
 
+_BEGINS_AGAIN = "  No file is half-written: the same command begins again, and uses what is complete."
 # Errors of the system that the user can fix; others are reported with a traceback.
 _KEPT = "run the same command again: completed work is kept."
 _SYSTEM_ERROR_HINTS = {
@@ -249,8 +250,9 @@ def _report_interrupt(interrupt: BaseException | None, arguments: Sequence[str])
         code = interrupt.exit_code
         lines[0] = "interrupted" if code == 130 else "terminated"
         lines[0] += f"; {interrupt.note}" if interrupt.note else ""
-        if interrupt.resumable and is_main_process():
-            lines.append(_resume_line(arguments))
+    if is_main_process():
+        resumes = isinstance(interrupt, Interrupted) and interrupt.resumable
+        lines.append(_resume_line(arguments) if resumes else _BEGINS_AGAIN)
     _tell("\n".join(lines))
     return code
 

@@ -70,6 +70,18 @@ def test_a_baseline_that_is_the_system_does_not_differ(files: Path, capsys: pyte
     assert out[-1] == f"{few}; no interval"
 
 
+def test_empty_lines_of_several_references_are_told(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """sacrebleu takes None for no reference, and an empty line for one."""
+    Path("gaps").write_text("\n\nx\n")
+    assert run(["score", "hyp", "-r", "ref", "-r", "gaps", "-m", "bleu", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "gaps: 2 empty lines count as references, as in sacrebleu\n" in captured.err
+    theirs = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES, ["", "", "x"]]).score
+    assert json.loads(captured.out)["scores"][0]["value"] == theirs
+    assert run(["score", "hyp", "-r", "gaps", "-m", "bleu"]) == 0
+    assert "empty" not in capsys.readouterr().err
+
+
 def test_one_line_has_no_p_value(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, text in (("one", "a cat"), ("other", "a dog"), ("right", "a cat")):
         Path(name).write_text(f"{text}\n")
