@@ -45,7 +45,7 @@ class FilePath(click.Path):
         self.pipes, self.directories = pipes, directories
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        path: Path = super().convert(value, param, ctx)
+        path = Path(super().convert(value, param, ctx))  # type: ignore[arg-type]
         name = None
         if param is not None:
             name = param.opts[0] if param.param_type_name == "option" else param.human_readable_name.strip("[].")

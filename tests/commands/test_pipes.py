@@ -1,4 +1,4 @@
-"""Every option of every command that names a file, given a pipe: it is read once, or refused in one sentence."""
+"""Every option of every command that names a file, given a pipe or a directory: it is read, or refused."""
 
 from __future__ import annotations
 
@@ -106,13 +106,32 @@ def test_a_pipe_that_cannot_be_read_once_is_refused(
 ) -> None:
     path, _ = pipe
     if is_read_once(name, parameter):
-        assert not isinstance(parameter.type, FilePath)
+        assert not isinstance(parameter.type, FilePath) or parameter.type.pipes
         return
     given = [parameter.opts[0], path] if isinstance(parameter, click.Option) else [path]
     before = [other.name for other in context_arguments(name, parameter)]
     result = command(*name.split(), *["x"] * len(before), *given)
     assert result.code == 2 and result.err.count("\n") == 2
     assert f"error: {named(parameter)}: {path} is a pipe, which cannot be read twice, nor replaced\n" in result.err
+
+
+TEXTS = [(name, each) for name, each in FILES if isinstance(each.type, FilePath) and not each.type.directories]
+
+
+def test_texts_are_many() -> None:
+    options = {named(parameter) for _, parameter in TEXTS}
+    assert {"HYP", "--source", "--reference", "--input", "--text", "--target", "--tags", "--documents"} <= options
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter"), [pytest.param(*each, id=f"{each[0]} {named(each[1])}") for each in TEXTS]
+)
+def test_a_directory_in_the_place_of_a_text_is_refused(name: str, parameter: click.Parameter, command: Run) -> None:
+    given = [parameter.opts[0], "model"] if isinstance(parameter, click.Option) else ["model"]
+    result = command(*name.split(), *["x"] * len(context_arguments(name, parameter)), *given)
+    assert result.code == 2 and result.err.count("\n") == 2
+    assert f"error: {named(parameter)}: model is a directory, not a file\n" in result.err
+    assert ("Name a model directory with --model" in result.err) is (named(parameter) == "HYP")
 
 
 def context_arguments(name: str, parameter: click.Parameter) -> list[click.Parameter]:
