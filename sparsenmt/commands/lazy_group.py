@@ -75,7 +75,7 @@ class LazyGroup(click.Group):
 
 def _description(module: ModuleType) -> str | None:
     """Read the description of a module's command from its source: PYTHONOPTIMIZE=2 removes the docstrings."""
-    with suppress(OSError, SyntaxError):
+    with suppress(OSError, SyntaxError, TypeError):
         for node in ast.parse(inspect.getsource(module)).body:
             if isinstance(node, ast.FunctionDef) and node.name == "command":
                 return ast.get_docstring(node)
