@@ -9,6 +9,8 @@ either side by the toss of a coin: neither system is better. Pairs are compared 
 bootstrap_*, randomization_*  share of the pairs with p < 0.05; the bars are the least and the greatest allowed one
 interval_*                    share of the pairs whose 95% interval does not hold 0
 sacrebleu_bs_*                share with p < 0.05 by the formula of sacrebleu's --paired-bs, from the same samples
+few_N                         share with p < 0.05 of pairs with N segments, in case few; at most the greatest allowed
+                              one. Beside it in the table: the bootstrap in any case, and intervals without 0
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ import numpy as np
 from common import command_line, parse
 from sparsenmt.evaluation.metrics import Statistics, statistics
 from sparsenmt.evaluation.scorer import ScoringSettings
-from sparsenmt.evaluation.significance import PairedTest, compare_statistics
+from sparsenmt.evaluation.significance import FEWEST, LEVEL, PairedTest, compare_statistics
 from sparsenmt.recipe.choices import SignificanceMethod
 
 SIZES = {"pairs": 2000, "segments": 200, "resamples": 400, "sentences": 2000}
 CASES: dict[str, dict[str, Any]] = {metric: SIZES | {"metric": metric} for metric in ("bleu", "chrf", "rouge1")}
+CASES["few"] = {**CASES["bleu"], "counts": (1, 2, 3, 5, 10, 20, 30, 50, 100)}
 BAR = (0.03, 0.07)
-LEVEL = 0.05
 _SYLLABLES = ("a", "e", "ino", "ora", "usti")
 _WORDS = ["the", "of", "and", *(first + last for first in "bdgklmnprst" for last in _SYLLABLES)]
 
@@ -75,15 +77,20 @@ def equal_pairs(
         yield replace(first, values=np.where(coin, ours, theirs)), replace(first, values=np.where(coin, theirs, ours))
 
 
-def error_rates(work: dict[str, Any], method: SignificanceMethod) -> dict[str, float]:
-    """Return the shares of equal pairs that are told apart: by ``p``, by sacrebleu's p, and by the interval."""
+def error_rates(work: dict[str, Any], method: SignificanceMethod, fewest: int = FEWEST) -> dict[str, float]:
+    """Return the shares of equal pairs that are told apart: by ``p``, by sacrebleu's p, and by the interval.
+
+    Args:
+        fewest: as of `PairedTest`.
+    """
     found = {"p": 0, "sacrebleu": 0, "interval": 0}
     scored = outputs(work["metric"], work["sentences"])
     for seed, pair in enumerate(equal_pairs(scored, work["pairs"], work["segments"])):
-        (one,) = compare_statistics([pair], PairedTest(method, work["resamples"], seed))
-        found["p"] += one.p_value < LEVEL
+        (one,) = compare_statistics([pair], PairedTest(method, work["resamples"], seed, fewest))
+        found["p"] += one.p_value is not None and one.p_value < LEVEL
         found["sacrebleu"] += one.sacrebleu_p is not None and one.sacrebleu_p < LEVEL
-        found["interval"] += not one.difference.low <= 0 <= one.difference.high
+        ends = one.difference.interval
+        found["interval"] += ends is not None and not ends[0] <= 0 <= ends[1]
     return {name: count / work["pairs"] for name, count in found.items()}
 
 
@@ -103,13 +110,29 @@ def measure(work: dict[str, Any]) -> dict[str, float]:
     return ratios
 
 
+def measure_few(work: dict[str, Any]) -> dict[str, float]:
+    """Measure pairs of few segments: by the bootstrap in any case, and as `compare_statistics` does."""
+    print(f"\nfew segments, {work['metric']}: {work['pairs']} pairs, {work['resamples']} resamples")
+    print(f"  {'segments':>8}{'bootstrap':>11}{'interval':>10}{'p here':>9}{'interval here':>15}", flush=True)
+    ratios = {}
+    for count in work["counts"]:
+        own = work | {"segments": count}
+        before, now = (error_rates(own, "bootstrap", fewest) for fewest in (0, FEWEST))
+        ratios[f"few_{count}"] = now["p"]
+        interval = f"{now['interval']:.1%}" if count >= FEWEST else "-"
+        p_value = f"{now['p']:.1%}" if count > 1 else "-"
+        print(f"  {count:>8}{before['p']:>11.1%}{before['interval']:>10.1%}{p_value:>9}{interval:>15}", flush=True)
+    return ratios
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     given, changes = parse(command_line(__doc__, repeats=1), list(CASES), arguments)
     ratios: dict[str, float] = {}
     for name in given.cases or CASES:
-        ratios |= measure(CASES[name] | changes)
+        ratios |= (measure_few if name == "few" else measure)(CASES[name] | changes)
     barred = () if changes else get_args(SignificanceMethod)
     bars = {name: BAR for name in ratios if name.startswith(barred)} if barred else {}
+    bars |= {name: (0, BAR[1]) for name in ratios if barred and name.startswith("few_")}
     ok = all(low <= ratios[name] <= high for name, (low, high) in bars.items())
     print(json.dumps({"name": "significance", "ratios": ratios, "bars": bars, "ok": ok}))
     return 0 if ok else 1

@@ -62,6 +62,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "demo": CommandEntry("demo", "Prepare, train, decode and score on the built-in demo corpus."),
 }
 
+_BEGINS_AGAIN = "  No file is half-written: the same command begins again, and uses what is complete."
 # Errors of the system that the user can fix; others are reported with a traceback.
 _KEPT = "run the same command again: completed work is kept."
 _SYSTEM_ERROR_HINTS = {
@@ -101,11 +102,12 @@ def _check_working_directory() -> None:
     cls=Program,
     table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
+    help="Train, run and analyze neural machine translation with sparse Transformers.",
     epilog="Run `sparsenmt COMMAND --help` for the options of a command.",
 )
 @click.version_option(__version__, message="sparsenmt %(version)s")
 def cli() -> None:
-    """Train, run and analyze neural machine translation with sparse Transformers."""
+    """Check the environment, before every command."""
     check_thread_variable()
 
 
@@ -252,8 +254,9 @@ def _report_interrupt(interrupt: BaseException | None, arguments: Sequence[str])
         code = interrupt.exit_code
         lines[0] = "interrupted" if code == 130 else "terminated"
         lines[0] += f"; {interrupt.note}" if interrupt.note else ""
-        if interrupt.resumable and is_main_process():
-            lines.append(_resume_line(arguments))
+    if is_main_process():
+        resumes = isinstance(interrupt, Interrupted) and interrupt.resumable
+        lines.append(_resume_line(arguments) if resumes else _BEGINS_AGAIN)
     _tell("\n".join(lines))
     return code
 

@@ -22,6 +22,7 @@ from sparsenmt.interrupts import Interrupted, listening
 from sparsenmt.runtime import check_thread_variable
 
 ROOT = Path(__file__).resolve().parents[1]
+BEGINS_AGAIN = "  No file is half-written: the same command begins again, and uses what is complete."
 
 
 def program(code: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -129,15 +130,15 @@ def test_a_full_disk(command: Callable[[Callable[[], object]], int], capsys: pyt
 
 def test_an_interrupt(command: Callable[[Callable[[], object]], int], capsys: pytest.CaptureFixture[str]) -> None:
     assert command(fails_with(KeyboardInterrupt())) == 130
-    assert capsys.readouterr().err.strip() == "interrupted"
+    assert capsys.readouterr().err.strip() == f"interrupted\n{BEGINS_AGAIN}"
 
 
 @pytest.mark.parametrize(
     ("interrupt", "code", "shown"),
     [
-        (Interrupted(signal.SIGINT), 130, "interrupted\n"),
-        (Interrupted(signal.SIGTERM), 143, "terminated\n"),
-        (Interrupted(signal.SIGTERM, "m: saved"), 143, "terminated; m: saved\n"),
+        (Interrupted(signal.SIGINT), 130, f"interrupted\n{BEGINS_AGAIN}\n"),
+        (Interrupted(signal.SIGTERM), 143, f"terminated\n{BEGINS_AGAIN}\n"),
+        (Interrupted(signal.SIGTERM, "m: saved"), 143, f"terminated; m: saved\n{BEGINS_AGAIN}\n"),
         (
             Interrupted(signal.SIGINT, "m: saved", resumable=True),
             130,

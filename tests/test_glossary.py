@@ -70,9 +70,17 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
     for node in ast.walk(ast.parse(data)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
-            for number, line in enumerate(node.value.split("\n"), node.lineno):
+        text = _text(node)
+        if " " in text.strip():
+            for number, line in enumerate(text.split("\n"), getattr(node, "lineno", 0)):
                 yield number, line
+
+
+def _text(node: ast.AST) -> str:
+    """The text of a string, and of an f-string with "0" in the place of its values; empty for anything else."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(part.value if isinstance(part, ast.Constant) else "0" for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def without_code(line: str) -> str:

@@ -57,6 +57,11 @@ def compared_scores(
     return [ComparedScore(each.name, each.value, each.signature, compared.get(each.name)) for each in scores]
 
 
+def test_note(scores: Iterable[ComparedScore], test: PairedTest | None) -> str:
+    """Return the test of the comparisons in words; ``test``: as for `compared_scores`."""
+    return (test or PairedTest()).describe(each.comparison.segments for each in scores if each.comparison)
+
+
 def signature_notes(scores: Iterable[ComparedScore]) -> tuple[str, ...]:
     """Return a note with the signature of every metric."""
     return tuple(dict.fromkeys(f"{METRICS[each.metric].label}: {each.signature}" for each in scores))

@@ -7,7 +7,8 @@ sentence is the mean over the sentence's queries (Fig. 4), that of a head the me
 may see nothing do not count; where heads see different keys, attended and visible positions of a head are means over
 all queries for which some head sees something. Visible keys are those that causality, padding, the pattern and the
 span leave: the softmax of a window has density 1 unless scores lie 87 apart, and its savings are in the number of
-attended positions.
+attended positions. What a filter has dropped from the decoder's memory is visible and not attended, though the zero
+vector in its place has a weight (`analyze attention-mass`).
 Shapes: B sentences, H heads, Q queries, K keys.
 """
 
@@ -53,7 +54,10 @@ def sentence_densities(seen: Attended) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """
     visible = seen.head_visible.sum(-1)  # (B, H, Q)
     seeing = seen.real[:, None] & (visible > 0)
-    attended = (seen.weights >= LEAST).sum(-1) * seeing
+    weighted = seen.weights >= LEAST
+    if seen.kept is not None:
+        weighted = weighted & seen.kept[:, None, None]
+    attended = weighted.sum(-1) * seeing
     visible = visible * seeing
     queries = seeing.any(1, keepdim=True).sum(-1).double().expand(seeing.shape[:2])
     shares = (attended.double() / visible.clamp_min(1)).sum(-1)  # in fp32, 7 / 20 would be below the bin of 0.35

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +34,14 @@ class TranslatedText:
         model: directory of the model.
         file: file of the translations.
         seconds: decoding time of the timed lines; None: not measured.
+        spread: excess time of the slowest turn over the fastest; None: not measured, or in one turn.
     """
 
     lines: Sequence[str]
     model: str
     file: str
     seconds: float | None = None
+    spread: float | None = None
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,12 @@ class DepthGrid:
     lowercase: bool = False
     oracle_seconds: float | None = None
 
-    def timed(self, seconds: Mapping[Depth, float], oracle: float) -> DepthGrid:
-        """Return the grid with decoding times, by depth and of the oracle."""
-        cells = [replace(cell, text=replace(cell.text, seconds=seconds[cell.depth])) for cell in self.cells]
+    def timed(self, times: Mapping[Depth, tuple[float, float | None]], oracle: float) -> DepthGrid:
+        """Return the grid with decoding times and their spread, by depth, and the time of the oracle."""
+        cells = []
+        for cell in self.cells:
+            seconds, spread = times[cell.depth]
+            cells.append(replace(cell, text=replace(cell.text, seconds=seconds, spread=spread)))
         return replace(self, cells=tuple(cells), oracle_seconds=oracle)
 
     @property
@@ -186,12 +192,12 @@ def full_report(
         for cell in grid.cells:
             ratio = None if timed is None else timed.ratio(cell.text.seconds)
             share = cell.oracle / len(grid.depths)
-            measured = (*cell.scores.values(), ratio, cell.text.seconds, cell.oracle, share)
+            measured = (*cell.scores.values(), ratio, cell.text.seconds, cell.text.spread, cell.oracle, share)
             cells.append((grid.system, grid.search, *cell.depth, *measured, cell.text.model, cell.text.file))
     place = ("text system search", "count encoder_layers decoder_layers")
     oracle = ("count oracle_sentences", "share oracle_share")
     scores = f"score {' '.join(grids[0].metrics)}"
-    heads = columns(*place, scores, "number relative_time seconds", *oracle, "text model translations")
+    heads = columns(*place, scores, "number relative_time seconds", "share spread", *oracle, "text model translations")
     tables = (Table("cells", text, heads, cells), _grids(grids, timed), *_sizes(sizes))
     return Report("depths", tables, tuple(_notes(grids, timed)), {"text": text, "sentences": len(grids[0].depths)})
 
@@ -275,6 +281,12 @@ def _notes(grids: Sequence[DepthGrid], timed: TimeReference | None) -> Iterator[
             f"{timed.seconds:.2f} s for {timed.lines:,} lines"
         )
         yield "oracle time: the lines of each depth together, without the choice"
+        spreads = [cell.text.spread for grid in grids for cell in grid.cells if cell.text.spread is not None]
+        if spreads:
+            yield (
+                f"slowest turn of a depth over its fastest: {median(spreads):+.1%} (median), {max(spreads):+.1%} at "
+                "most; depths whose times differ by less are equal"
+            )
     yield from (f"{METRICS[metric].label}: {score.signature}" for metric, score in grids[0].oracle.items())
 
 

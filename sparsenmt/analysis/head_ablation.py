@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparsenmt.analysis.compared_scores import SCORE_COLUMNS, ComparedScore, compared_scores, signature_notes
+from sparsenmt.analysis.compared_scores import SCORE_COLUMNS, ComparedScore, compared_scores, signature_notes, test_note
 from sparsenmt.analysis.labels import SITE_NAMES, site_title
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
@@ -115,9 +115,9 @@ def report(found: Mapping[str, Sequence[HeadScores]], site: SiteName, test: Pair
                 rows.append((*place, *row.scores[metric].cells))
     heads = (*columns("text model site metric disabled what_it_does"), *SCORE_COLUMNS)
     title = "quality with one head disabled in all layers"
-    scores = (score for own in found.values() for row in own for score in row.scores.values())
+    scores = [score for own in found.values() for row in own for score in row.scores.values()]
     notes = (
-        f"difference: from all heads, with its 95% interval and p-value: {test or PairedTest()}",
+        f"difference: from all heads, with its 95% interval and p-value: {test_note(scores, test)}",
         *signature_notes(scores),
     )
     return Report("ablate-heads", (Table("ablate-heads", title, heads, rows),), notes)
@@ -135,7 +135,7 @@ def panels(found: Mapping[str, Sequence[HeadScores]], site: SiteName) -> list[Pa
             points = [(row.head, row.scores[metric].comparison) for row in rows]
             compared = [(places[head], one.difference) for head, one in points if head is not None and one]
             series[model] = [(place, one.value) for place, one in compared]
-            intervals[model] = [(one.low, one.high) for _, one in compared]
+            intervals[model] = [one.interval for _, one in compared]
         label = f"{METRICS[metric].label}, difference from all heads"
         named = f"disabled head of {site_title(site)}"
         result.append(Panel(named, label, series, style="bars", ticks=ticks, intervals=intervals))

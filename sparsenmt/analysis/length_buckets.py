@@ -1,8 +1,7 @@
 """The quality of several systems by the length of sentences (Raganato, Scherrer and Tiedemann 2020, 5.1, Fig. 2).
 
-Every bucket is scored as a corpus of its own, and each system compared with the first by a paired test; a bucket
-with fewer than `LEAST` sentences is scored, but not compared. Metrics of documents have documents in place of
-sentences: the length is that of the document.
+Every bucket is scored as a corpus of its own, and each system compared with the first by a paired test. Metrics of
+documents have documents in place of sentences: the length is that of the document.
 """
 
 from __future__ import annotations
@@ -14,13 +13,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from sparsenmt.analysis.compared_scores import SCORE_COLUMNS, ComparedScore, compared_scores, signature_notes
+from sparsenmt.analysis.compared_scores import SCORE_COLUMNS, ComparedScore, compared_scores, signature_notes, test_note
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.data.text import read_lines
 from sparsenmt.data.word_spaces import character_count, is_unspaced
 from sparsenmt.decoding.disabled_heads import heads_by_model
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import by_document
+from sparsenmt.evaluation.rouge import without_markers
 from sparsenmt.evaluation.sacrebleu_scorer import tokenizer
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.evaluation.significance import PairedTest
@@ -47,6 +47,7 @@ Length = Literal[
 character."""
 DEFAULT = ScoringOptions(("bleu",))
 LEAST = 10
+"""The fewest sentences of a bucket that is drawn."""
 ALL = "all"
 
 
@@ -134,8 +135,8 @@ def _measured_texts(
 
 
 def word_count(line: str) -> int:
-    """Count the words between spaces."""
-    return len(line.split())
+    """Count the words between spaces; a marker such as ``<n>`` is none, and may stand without spaces."""
+    return len(without_markers(line).split())
 
 
 def counter(length: Length, settings: ScoringSettings) -> Callable[[str], int]:
@@ -167,7 +168,7 @@ def buckets(lengths: Sequence[int], edges: Sequence[int]) -> dict[str, list[int]
 
 @dataclass(frozen=True)
 class BucketScore:
-    """One system on one bucket by one metric; the first system and small buckets have no comparison."""
+    """One system on one bucket by one metric; the first system has no comparison."""
 
     system: str
     bucket: str
@@ -209,7 +210,7 @@ def measure(
             chosen = {name: [lines[i] for i in segments] for name, lines in outputs.items()}
             targets = [wanted[i] for i in segments]
             for name, lines in chosen.items():
-                baseline = chosen[first] if name != first and len(lines) >= LEAST else None
+                baseline = chosen[first] if name != first else None
                 for score in compared_scores(lines, targets, baseline, own, test):
                     cells[score.metric].append(BucketScore(name, bucket, len(lines), score))
     return cells
@@ -228,10 +229,11 @@ def report(
         for each in group
     ]
     heads = (*columns("text metric length system", "count sentences"), *SCORE_COLUMNS)
+    scores = [each.score for group in cells.values() for each in group]
     documents = any(METRICS[metric].needs_documents for metric in cells)
     notes = (
         f"length: {describe(length)}; difference: from the first system, with its 95% interval and p-value",
-        f"by {test or PairedTest()}, in buckets of at least {LEAST} sentences",
+        f"by {test_note(scores, test)}",
         *(["d-BLEU: of documents in place of sentences, by the length of the document"] if documents else []),
         *([f"disabled heads: {', '.join(disabled_heads)}"] if disabled_heads else []),
         *signature_notes(each.score for group in cells.values() for each in group if each.bucket == ALL),
@@ -265,7 +267,7 @@ def panels(cells: Mapping[str, Sequence[BucketScore]], length: Length = "referen
 
 
 def _is_drawn(sentences: int, whole: int) -> bool:
-    """Return True if a bucket has as many sentences as a comparison needs, or no bucket can have them."""
+    """Return True if a bucket has enough sentences for a plot, or no bucket can have them."""
     return sentences >= LEAST or whole < LEAST
 
 

@@ -1,7 +1,8 @@
 """The attention of a model over a text, batch by batch; only what observers gather is kept (design rule 6).
 
 Nothing is compacted, so that every source position has its own column. Positions whose gate is 0 all hold the same zero
-vector: they are keys like others, and share equally the weight that the counted stand-in vector would get.
+vector: they are keys like others, and share equally the weight that the counted stand-in vector would get. Observers of
+cross-attention are told which positions are kept.
 Shapes: B sentences, H heads, Q queries, K keys, T target positions.
 """
 
@@ -70,6 +71,7 @@ class Attended:
     visible: Tensor  # (B, 1 or H, Q, K) bool: keys that a query may see
     real: Tensor  # (B, Q) bool: queries that are no padding
     places: list[int]  # (B) index of each sentence among those that are read
+    kept: Tensor | None = None  # (B, K) bool: keys that no filter of the memory has dropped; None: all
 
     @property
     def head_visible(self) -> Tensor:
@@ -95,6 +97,8 @@ class _AttentionRelay:
         self._places: list[int] = []
         self.targets: Tensor | None = None
         """(B, T) bool: real target positions of the batch."""
+        self.kept: Tensor | None = None
+        """(B, S) bool: the source positions that the decoder's memory keeps; None: all."""
 
     def begin(self, places: list[int]) -> None:
         self._places = places
@@ -107,16 +111,22 @@ class _AttentionRelay:
         sound = seen.weights.isfinite().all(-1).all(1)  # (B, Q)
         if bool((real & ~sound).any()):
             raise not_finite(self._lines[self._places[int((real & ~sound).any(1).int().argmax())]])
-        _tell(self._observers, seen, real, self._places)
+        _tell(self._observers, seen, real, self._places, self.kept if seen.site == "cross" else None)
 
 
-def _tell(observers: Sequence[Observer], seen: AttentionSeen, real: Tensor, places: list[int]) -> None:
-    """Pass the attention of a step to the observers, with the keys that its queries may see; ``real`` (B, Q)."""
+def _tell(
+    observers: Sequence[Observer], seen: AttentionSeen, real: Tensor, places: list[int], kept: Tensor | None = None
+) -> None:
+    """Pass the attention of a step to the observers, with the keys that its queries may see.
+
+    Args:
+        real: (B, Q). ``places``, ``kept``: those of `Attended`.
+    """
     used = seen.weights != 0  # a fixed head may look where the others' pattern does not
     visible = seen.keys.visible().expand(len(places), -1, *used.shape[2:])
     visible = visible | (used if visible.shape[1] > 1 else used.any(1, keepdim=True))  # spans differ from head to head
     for observer in observers:
-        observer(Attended(seen.site, seen.step + 1, seen.weights, visible, real, places))
+        observer(Attended(seen.site, seen.step + 1, seen.weights, visible, real, places, kept))
 
 
 @torch.inference_mode()
@@ -154,6 +164,7 @@ def _decode(
     """Run the decoder along the targets; ``listening``: True if the relay listens to the model already."""
     inputs, _ = pad([target.inputs for target in batch])
     lengths = torch.tensor([len(target.ids) for target in batch])  # an empty target has one input and no position
+    relay.kept = None if memory.gates is None else memory.open_entries()
     relay.targets = (torch.arange(inputs.shape[1]) < lengths[:, None]).to(bundle.device)
     with nullcontext() if listening else bundle.model.listen(relay):
         bundle.model.decode(inputs.to(bundle.device), memory, exits=bundle.depth[1:])

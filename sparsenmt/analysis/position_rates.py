@@ -37,7 +37,7 @@ MOST_PIECES = 5
 OVERALL, SPACES, END, PUNCTUATION, ALONE = "overall", "space", "</s>", "punctuation", "alone in its word"
 ALONE_IN_SENTENCE = "alone in its sentence"
 _RELATIVE = tuple(f"{i / BINS:.1f} to {(i + 1) / BINS:.1f}" for i in range(BINS))
-_PIECES = (*(f"piece {i}" for i in range(1, MOST_PIECES)), f"piece {MOST_PIECES} and later")
+_PIECES = (*(f"token {i}" for i in range(1, MOST_PIECES)), f"token {MOST_PIECES} and later")
 
 
 def measure_position_rates(session: AnalysisSession, *, unit: Unit | None = None) -> AnalysisResult:
@@ -163,11 +163,12 @@ def report(found: Sequence[PositionResult]) -> Report:
     rows: list[tuple[Value, ...]] = []
     for each in found:
         inside = sum(each.rates[name].dropped for name in _in_words(each.unit))
-        rows.append((each.model, each.unit, OVERALL, *each.overall.cells, None))
+        unit = "tokens" if each.unit == "pieces" else each.unit
+        rows.append((each.model, unit, OVERALL, *each.overall.cells, None))
         for name, rate in each.rates.items():
             share = rate.dropped / inside if inside and name in _in_words(each.unit) else None
             if rate.positions or name in _in_words(each.unit):
-                rows.append((each.model, each.unit, name, *rate.cells, share))
+                rows.append((each.model, unit, name, *rate.cells, share))
     heads = (*columns("text model unit place"), *RATE_COLUMNS, *columns("share share_of_dropped"))
     units = {each.unit for each in found}
     whole = "sentence" if units == {"sentence"} else "word or sentence" if "sentence" in units else "word"

@@ -8,6 +8,7 @@ import click
 
 from sparsenmt.commands.options import (
     PATH,
+    TEXT,
     evaluation_options,
     language_options,
     processor_options,
@@ -24,9 +25,9 @@ from sparsenmt.commands.options import (
 @click.command("compare")
 @click.argument("models", metavar="MODEL_DIR...", type=PATH, nargs=-1, required=True)
 @source_options
-@click.option("--documents", type=PATH, help="File with the document id of every line of --source.")
-@click.option("--tags", type=PATH, help="Part-of-speech tags of --source, for models that read them.")
-@click.option("--text", type=PATH, help="Text that language models read.  [default: that of the recipes]")
+@click.option("--documents", type=TEXT, help="File with the document id of every line of --source.")
+@click.option("--tags", type=TEXT, help="Part-of-speech tags of --source, for models that read them.")
+@click.option("--text", type=TEXT, help="Text that language models read.  [default: that of the recipes]")
 @set_option
 @click.option("--baseline", type=PATH, help="Model that the others are tested against.  [default: the first]")
 @scoring_options("the first recipe's; with BLEU, chrF too", texts=True)
@@ -50,11 +51,15 @@ def command(**options: Any) -> None:
     score, chrF ...  values of the metrics; difference and two-sided p-value (--significance)
                      against the baseline
     sparsity         share of encoder outputs that a filter drops
-    attended         positions with weight per query, over all heads of all sites;
-                     density: their share of the visible positions
-    training         target tokens/s, median of the training's own log; comparable
-                     between runs on one machine only; and the seconds of all updates
-    decoding         target tokens/s, measured here, the models taking turns
+    attended         kept positions with weight per query, over all heads of all
+                     sites; density: their share of the visible positions
+    training         target tokens/s, median of the training's own log, and the median
+                     deviation from it; comparable between runs on one machine only;
+                     and the seconds of all updates
+    decoding         target tokens/s, measured here, the models taking turns: of the
+                     fastest turn, and the median; spread: excess time of the slowest
+                     turn over the fastest; speed: equal where the turns of a model
+                     and of the baseline overlap
 
     Language models read one text (--text): bits per character, mean and longest learned span; differences are tested
     on blocks of lines.

@@ -9,6 +9,7 @@ import click
 
 from sparsenmt.commands.options import (
     PATH,
+    PIPE,
     batch_tokens_option,
     depth_options,
     disabled_heads_option,
@@ -26,9 +27,9 @@ from sparsenmt.evaluation.contrast.items import FORMATS
 @click.option(
     "--format", "suite_format", type=click.Choice(FORMATS[1:]), help="Format of the suite.  [default: detected]"
 )
-@click.option("--source", type=PATH, help="Source sentences, one per line, instead of SUITE.")
-@click.option("--correct", type=PATH, help="With --source: the correct translations.")
-@click.option("--incorrect", type=PATH, multiple=True, help="With --source: incorrect translations; repeatable.")
+@click.option("--source", type=PIPE, help="Source sentences, one per line, instead of SUITE.")
+@click.option("--correct", type=PIPE, help="With --source: the correct translations.")
+@click.option("--incorrect", type=PIPE, multiple=True, help="With --source: incorrect translations; repeatable.")
 @click.option("--type", "types", multiple=True, help="Only this type of error; repeatable.")
 @click.option("--origin", "origins", multiple=True, help="Only sentences of this corpus; repeatable.")
 @click.option(

@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from sparsenmt.commands.options import PATH, decode_request, decoding_options, documents_option, tags_option
+from sparsenmt.commands.options import PATH, PIPE, decode_request, decoding_options, documents_option, tags_option
 
 
 @click.command("decode")
 @click.argument("model", metavar="MODEL_DIR", type=PATH)
-@click.option("--input", "-i", type=PATH, help="Text to translate.  [default: stdin]")
-@click.option("--output", "-o", type=PATH, help="File to write.  [default: stdout]")
+@click.option("--input", "-i", type=PIPE, help="Text to translate.  [default: stdin]")
+@click.option("--output", "-o", type=PIPE, help="File to write.  [default: stdout]")
 @tags_option
 @documents_option
 @click.option("--n-best", type=click.IntRange(1), default=1, help="Number of hypotheses to write for each line.")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from difflib import get_close_matches
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import click
@@ -40,7 +44,9 @@ class LazyGroup(click.Group):
         entry = self.table.get(cmd_name)
         if entry is None:
             return None
-        command: click.Command = importlib.import_module(f"sparsenmt.commands.{entry.module}").command
+        module = importlib.import_module(f"sparsenmt.commands.{entry.module}")
+        command: click.Command = module.command
+        command.help = command.help or _description(module)
         add_message_options(command)
         return command
 
@@ -65,3 +71,12 @@ class LazyGroup(click.Group):
             hint = f"Did you mean '{close[0]}'?" if close else f"Commands: {', '.join(self.list_commands(ctx))}."
             ctx.fail(f"There is no command '{name}'. {hint}")
         return super().resolve_command(ctx, args)
+
+
+def _description(module: ModuleType) -> str | None:
+    """Read the description of a module's command from its source: PYTHONOPTIMIZE=2 removes the docstrings."""
+    with suppress(OSError, SyntaxError, TypeError):
+        for node in ast.parse(inspect.getsource(module)).body:
+            if isinstance(node, ast.FunctionDef) and node.name == "command":
+                return ast.get_docstring(node)
+    return None

@@ -31,7 +31,38 @@ if TYPE_CHECKING:
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-PATH = click.Path(path_type=Path)
+
+class FilePath(click.Path):
+    """A path that a command reads or writes.
+
+    Args:
+        pipes: True if it is read, or written, once, so that it may be a pipe, as in ``<(command)``.
+        directories: True if it may be a directory.
+    """
+
+    def __init__(self, *, pipes: bool = False, directories: bool = True) -> None:
+        super().__init__(path_type=Path)
+        self.pipes, self.directories = pipes, directories
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(super().convert(value, param, ctx))  # type: ignore[arg-type]
+        name = None
+        if param is not None:
+            name = param.opts[0] if param.param_type_name == "option" else param.human_readable_name.strip("[].")
+        if not self.pipes and path.is_fifo():
+            message = f"{path} is a pipe, which cannot be read twice, nor replaced"
+            raise UserError(message, where=name, hint="Write it to a file, and name that.")
+        if not self.directories and path.is_dir():
+            of_model = isinstance(param, click.Argument) and ctx is not None
+            takes_model = of_model and ctx and any("--model" in each.opts for each in ctx.command.params)
+            hint = "Name a model directory with --model, and its text with --source." if takes_model else "Name a file."
+            raise UserError(f"{path} is a directory, not a file", where=name, hint=hint)
+        return path
+
+
+PATH = FilePath()
+TEXT = FilePath(directories=False)
+PIPE = FilePath(pipes=True, directories=False)
 DTYPES = get_args(DecodingDtype)
 
 dump_config_option = click.option("--dump-config", is_flag=True, help="Print the resolved recipe and exit.")
@@ -48,12 +79,12 @@ disabled_heads_option = click.option(
 )
 tags_option = click.option(
     "--tags",
-    type=PATH,
+    type=TEXT,
     help="Part-of-speech tags of the source: CoNLL-U or word_TAG.  [default: made by the model's tagger, if needed]",
 )
 documents_option = click.option(
     "--documents",
-    type=PATH,
+    type=TEXT,
     help="File with the document id of every line; a document ends where the id changes.",
 )
 sites_option = click.option(
@@ -144,8 +175,8 @@ depth_options = stacked(
     )
 )
 source_options = stacked(
-    click.option("--source", type=PATH, help="Text to translate.  [default: `data.test` of the models' recipes]"),
-    click.option("--reference", type=PATH, help="Reference translation of --source, line by line."),
+    click.option("--source", type=TEXT, help="Text to translate.  [default: `data.test` of the models' recipes]"),
+    click.option("--reference", type=TEXT, help="Reference translation of --source, line by line."),
 )
 set_option = click.option(
     "--set",

@@ -12,6 +12,7 @@ import click
 
 from sparsenmt.commands.options import (
     PATH,
+    PIPE,
     depth_options,
     disabled_heads_option,
     documents_option,
@@ -49,21 +50,21 @@ _HINT = "See `sparsenmt score --help` for the ways to call it."
 
 
 @click.command("score")
-@click.argument("hypothesis", metavar="[HYP]", required=False, type=PATH)
+@click.argument("hypothesis", metavar="[HYP]", required=False, type=PIPE)
 @click.option(
-    "--reference", "-r", "references", multiple=True, type=PATH, help="Reference translation; repeat for more than one."
+    "--reference", "-r", "references", multiple=True, type=PIPE, help="Reference translation; repeat for more than one."
 )
 @scoring_options("bleu chrf ter; with --documents, dbleu too")
 @documents_option
-@click.option("--baseline", metavar="HYP2", type=PATH, help="Compare with these translations.")
+@click.option("--baseline", metavar="HYP2", type=PIPE, help="Compare with these translations.")
 @significance_options
 @sacrebleu_p_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--model", metavar="DIR", type=PATH, help="Model directory: score the model, not a file.")
-@click.option("--source", type=PATH, help="With --model: the source text.")
+@click.option("--source", type=PIPE, help="With --model: the source text.")
 @tags_option
-@click.option("--target", type=PATH, help="With --model: print the log-probability of this translation of the source.")
-@click.option("--text", type=PATH, help="With the --model of a language model: the text to score.")
+@click.option("--target", type=PIPE, help="With --model: print the log-probability of this translation of the source.")
+@click.option("--text", type=PIPE, help="With the --model of a language model: the text to score.")
 @click.option(
     "--segment-length", type=click.IntRange(1), help="With --text: tokens that are read at once. Default: the recipe's."
 )
@@ -105,7 +106,7 @@ def command(
         bits per character and perplexity of a language model on a text
 
     Files are UTF-8, one sentence per line, plain or gzipped. For ROUGE-Lsum the marker <n> separates sentences of a
-    line.
+    line, between spaces or not.
 
     With --documents, d-BLEU compares whole documents. A model that was trained on blocks of sentences then reads
     blocks, and its output is split into lines again; with --target, every block gets a log-probability.
@@ -220,7 +221,7 @@ def _show(result: ScoreResult, options: ScoreOptions, *, as_json: bool, sacreble
     extra: dict[str, Any] = {}
     if result.comparisons:
         test = options.test
-        notes.append(f"{test}, seed {test.seed}")
+        notes += filter(None, [f"{test}, seed {test.seed}", test.few(one.segments for one in result.comparisons)])
         extra = test.record()
     if result.sparsity is not None:
         notes.append(f"sparsity rate {result.sparsity:.1%}: share of source tokens, </s> included, whose gate is 0")

@@ -9,6 +9,7 @@ import click
 
 from sparsenmt.commands.options import (
     PATH,
+    TEXT,
     Decorator,
     count_option,
     evaluation_options,
@@ -34,12 +35,12 @@ def _grid_option(
 
 @click.command("select-depth")
 @click.argument("model", metavar="MODEL_DIR", type=PATH)
-@click.option("--source", "-s", type=PATH, required=True, help="Text to learn from, one sentence per line.")
-@click.option("--reference", "-r", type=PATH, required=True, help="Translation of --source, line by line.")
-@click.option("--test-source", type=PATH, help="Text to evaluate on.  [default: a tenth of --source, held out]")
-@click.option("--test-reference", type=PATH, help="Translation of --test-source, line by line.")
-@click.option("--finetune-source", type=PATH, help="Text to fine-tune on after the search, as a development set.")
-@click.option("--finetune-reference", type=PATH, help="Translation of --finetune-source, line by line.")
+@click.option("--source", "-s", type=TEXT, required=True, help="Text to learn from, one sentence per line.")
+@click.option("--reference", "-r", type=TEXT, required=True, help="Translation of --source, line by line.")
+@click.option("--test-source", type=TEXT, help="Text to evaluate on.  [default: a tenth of --source, held out]")
+@click.option("--test-reference", type=TEXT, help="Translation of --test-source, line by line.")
+@click.option("--finetune-source", type=TEXT, help="Text to fine-tune on after the search, as a development set.")
+@click.option("--finetune-reference", type=TEXT, help="Translation of --finetune-source, line by line.")
 @click.option(
     "--lines", "limit", type=click.IntRange(1), help="Number of pairs to use, from the first.  [default: all]"
 )

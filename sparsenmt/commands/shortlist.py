@@ -7,23 +7,23 @@ from typing import Any
 
 import click
 
-from sparsenmt.commands.options import PATH, count_option, language_options, processor_options
+from sparsenmt.commands.options import PATH, PIPE, TEXT, count_option, language_options, processor_options
 from sparsenmt.errors import UserError
 
 
 @click.command("shortlist")
 @click.argument("model", metavar="MODEL_DIR", type=PATH)
-@click.argument("corpora", metavar="SOURCE TARGET ...", type=PATH, nargs=-1, required=True)
+@click.argument("corpora", metavar="SOURCE TARGET ...", type=TEXT, nargs=-1, required=True)
 @click.option("--output", "-o", type=PATH, required=True, help="File to write.")
 @click.option(
     "--alignments",
-    type=PATH,
+    type=TEXT,
     multiple=True,
     help="Alignments of a corpus, line by line, of the model's tokens: 0-0 1-2.  [default: estimated by IBM Model 1]",
 )
 @count_option("--first", 100, "Number of the most frequent target tokens, which may come out of every sentence.")
 @count_option("--best", 100, "Largest number of translations of each source token.")
-@click.option("--test", type=PATH, help="Text to translate with and without the shortlist.")
+@click.option("--test", type=PIPE, help="Text to translate with and without the shortlist.")
 @count_option("--rounds", 3, "Turns of both; the fastest counts.")
 @language_options
 @processor_options

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from sparsenmt.commands.options import PATH
+from sparsenmt.commands.options import PATH, TEXT
 
 _TEXT = "Text; the tokens that it has stay, on {}; several times."
 
@@ -17,9 +17,9 @@ _TEXT = "Text; the tokens that it has stay, on {}; several times."
 @click.option("--encoder-layers", "-n", type=int, metavar="N", help="Encoder layers to keep.  [default: all]")
 @click.option("--decoder-layers", "-m", type=int, metavar="M", help="Decoder layers to keep.  [default: all]")
 @click.option("--unroll", is_flag=True, help="Write a layer that is applied several times as several layers.")
-@click.option("--vocabulary", type=PATH, multiple=True, metavar="FILE", help=_TEXT.format("both sides"))
-@click.option("--source-vocabulary", type=PATH, multiple=True, metavar="FILE", help=_TEXT.format("the source side"))
-@click.option("--target-vocabulary", type=PATH, multiple=True, metavar="FILE", help=_TEXT.format("the target side"))
+@click.option("--vocabulary", type=TEXT, multiple=True, metavar="FILE", help=_TEXT.format("both sides"))
+@click.option("--source-vocabulary", type=TEXT, multiple=True, metavar="FILE", help=_TEXT.format("the source side"))
+@click.option("--target-vocabulary", type=TEXT, multiple=True, metavar="FILE", help=_TEXT.format("the target side"))
 @click.option(
     "--keep-language",
     multiple=True,

@@ -43,6 +43,7 @@ class DepthTimes:
         grouped: (K) for all sentences in batches, at each depth.
         grouped_selected: for all sentences in batches, each at the selected depth, the choice included.
         grouped_oracle: for all sentences in batches, each at the oracle's depth.
+        grouped_spreads: (K + 2) of the times in batches: excess of the slowest round over the fastest.
     """
 
     alone: NDArray[np.float64]
@@ -50,6 +51,7 @@ class DepthTimes:
     grouped: NDArray[np.float64]
     grouped_selected: float
     grouped_oracle: float
+    grouped_spreads: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,7 @@ class SelectorEvaluation:
         undecided: share of the sentences for which no probability reaches 0.5.
         classifiers: the best one of each size, the selector's first.
         signatures: metric -> signature.
+        spread: the largest of `DepthTimes.grouped_spreads`.
     """
 
     systems: list[SystemScore]
@@ -162,6 +165,7 @@ class SelectorEvaluation:
     undecided: float
     classifiers: list[ClassifierScore]
     signatures: dict[str, str]
+    spread: float
 
     @property
     def full(self) -> SystemScore:
@@ -231,7 +235,8 @@ def time_depths(
         lambda: enumerate(groups), lines, rounds=ROUNDS, warm_up=0, advance=lambda turns: tell(turns * count)
     )
     *fixed, selected, oracles = (grouped[k].seconds for k in range(len(groups)))
-    return DepthTimes(alone, choosing, np.array(fixed), selected, oracles)
+    spreads = np.array([grouped[k].spread for k in range(len(groups))], dtype=np.float64)
+    return DepthTimes(alone, choosing, np.array(fixed), selected, oracles, spreads)
 
 
 def timing_steps(lines: int, depths: int) -> int:
@@ -270,7 +275,8 @@ def evaluate_selector(text: MeasuredText, classifiers: Sequence[TrainedClassifie
     systems.append(SystemScore("oracle", None, *text.quality(oracle), text.seconds(oracle), times.grouped_oracle))
     signatures = {score.name: score.signature for score in text.corpus(oracle)}
     timed = len(times.choosing)
-    return SelectorEvaluation(systems, chosen[0], oracle, choosing[0], timed, undecided[0], found, signatures)
+    spread = float(times.grouped_spreads.max())
+    return SelectorEvaluation(systems, chosen[0], oracle, choosing[0], timed, undecided[0], found, signatures, spread)
 
 
 _LAYERS = columns("count encoder_layers decoder_layers")
@@ -359,6 +365,8 @@ def _notes(measured: SelectorEvaluation, held_out: LabelledSentences) -> list[st
         f"({1000 * measured.choosing / measured.timed:.2f} ms a sentence); "
         f"BLEU {own.bleu - full.bleu:+.2f}, chrF {own.chrf - full.chrf:+.2f}",
     ]
+    longer = f"takes up to {measured.spread:.1%} more than the fastest, which counts"
+    notes.append(f"in groups the slowest of {ROUNDS} rounds {longer}")
     better = measured.better_fixed()
     if better:
         depths = ", ".join(f"({each.depth[0]}, {each.depth[1]})" for each in better if each.depth is not None)

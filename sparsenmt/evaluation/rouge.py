@@ -27,7 +27,7 @@ from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.languages import base_language
 
 _JOINERS = "\u200c\u200d"
-_MARKER = re.compile(r"(?<!\S)<n>(?!\S)")
+_MARKER = re.compile(r"<(?:n|q|doc)>")
 # A full stop, question mark, exclamation mark or ellipsis, closing quotes or brackets, then white space; or one of the
 # full-width marks of Chinese and Japanese, which no space follows.
 _SENTENCE_END = re.compile(r"(?<=[.!?…])([\"'”’»)\]]*)\s+|(?<=[。！？])([”’」』）]*)\s*")
@@ -80,12 +80,18 @@ class UnicodeTokenizer:
         return words(text, unspaced=self.unspaced)
 
 
+def without_markers(text: str) -> str:
+    """Return a line with spaces in the place of its markers, which are no words."""
+    return _MARKER.sub(" ", text)
+
+
 def split_sentences(text: str) -> list[str]:
     """Split a line into sentences, for ROUGE-Lsum.
 
-    If the line holds the literal marker ``<n>`` between spaces, or a line end, these and only these end sentences.
-    Otherwise a sentence ends after ``.``, ``!``, ``?`` or ``…`` followed by white space, closing quotes and brackets
-    included, and after the full-width marks of Chinese and Japanese. Abbreviations are not recognised.
+    If the line holds a marker or a line end, these and only these end sentences: ``<n>``, ``<q>`` or ``<doc>``, between
+    spaces or without any around it, as PEGASUS writes ``<n>``. Otherwise a sentence ends after ``.``, ``!``, ``?`` or
+    ``…`` followed by white space, closing quotes and brackets included, and after the full-width marks of Chinese and
+    Japanese. Abbreviations are not recognised.
     """
     marked = _MARKER.sub("\n", text)
     if "\n" in marked:
@@ -145,6 +151,11 @@ def _sentence_f1(
     return values
 
 
+def is_outdated(signature: str) -> bool:
+    """Return True for the signature of an earlier version, whose markers had spaces around them."""
+    return "|split:n-marker-or-punct|" in signature
+
+
 def signature(*, references: int, language: str, unspaced: bool = False) -> str:
     """Return everything needed to reproduce a value, in the style of sacrebleu's signatures."""
     english = is_english(language) and not unspaced
@@ -155,7 +166,7 @@ def signature(*, references: int, language: str, unspaced: bool = False) -> str:
         "avg": "sentence-f1",
         "stem": "porter" if english else "no",
         "tok": tokens,
-        "split": "n-marker-or-punct",
+        "split": "markers-or-punct",
         "version": f"rouge-score-{importlib.metadata.version('rouge-score')}",
     }
     return "|".join(f"{key}:{value}" for key, value in parts.items())

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from sparsenmt.evaluation.metrics import Score
-from sparsenmt.evaluation.significance import Comparison
+from sparsenmt.evaluation.significance import Comparison, Estimate
 from sparsenmt.metric import METRICS
 from sparsenmt.report.columns import aligned
 
@@ -33,13 +33,18 @@ def _comparison_table(comparisons: Sequence[Comparison], *, sacrebleu_p: bool) -
     heads = ("metric", "baseline", "system", "difference", "95% interval", "p-value")
     rows = [(*heads, *(["sacrebleu p"] if sacrebleu_p else []))]
     for one in comparisons:
-        baseline, system = (f"{each.value:.2f} ± {each.half_width:.2f}" for each in (one.baseline, one.system))
-        interval = f"[{one.difference.low:+.2f}, {one.difference.high:+.2f}]"
-        change = f"{one.difference.value:+.2f}"
-        theirs = "-" if one.sacrebleu_p is None else f"{one.sacrebleu_p:.4f}"
-        cells = (METRICS[one.name].label, baseline, system, change, interval, f"{one.p_value:.4f}")
-        rows.append((*cells, *([theirs] if sacrebleu_p else [])))
+        baseline, system = map(_with_half_width, (one.baseline, one.system))
+        ends = one.difference.interval
+        interval = "-" if ends is None else f"[{ends[0]:+.2f}, {ends[1]:+.2f}]"
+        p_values = ["-" if p is None else f"{p:.4f}" for p in (one.p_value, one.sacrebleu_p)]
+        cells = (METRICS[one.name].label, baseline, system, f"{one.difference.value:+.2f}", interval)
+        rows.append((*cells, *p_values[: 1 + sacrebleu_p]))
     return "\n".join(aligned(rows, flush_right={1, 2, 3, 4, 5, 6}))
+
+
+def _with_half_width(estimate: Estimate) -> str:
+    half = estimate.half_width
+    return f"{estimate.value:.2f}" if half is None else f"{estimate.value:.2f} ± {half:.2f}"
 
 
 def as_json(scores: Sequence[Score], comparisons: Sequence[Comparison] = (), **more: Any) -> str:

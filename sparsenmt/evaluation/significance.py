@@ -9,7 +9,13 @@ systems are equally good, this changes nothing; the p-value is the share of exch
 large, on either side. Its assumptions hold for any number of segments, those of the bootstrap from a few dozen on.
 
 The observed difference counts as a sample of its own in both (+1; Phipson and Smyth 2010). Intervals are always those
-of the bootstrap. `benchmarks/significance.py` measures how often equally good systems are told apart.
+of the bootstrap.
+
+Of few segments the bootstrap draws the same ones again and again: of one segment every sample is the text itself, of
+two a quarter is each of them alone, and equally good systems are told apart half of the time. With fewer than `FEWEST`
+segments there is no interval, and the p-value is that of randomization: of all exchanges if they are not too many. One
+segment has no p-value, as its exchange gives the same difference. `benchmarks/significance.py` measures how often
+equally good systems are told apart.
 
 sacrebleu's own p-value is another figure, `sacrebleu_p`, from the same samples, which are sacrebleu's. That of its
 ``--paired-bs`` subtracts the mean of the absolute differences from these, which is a one-sided test in effect: at 0.05
@@ -18,12 +24,13 @@ observed difference. sacrebleu's code is not used: it takes its seed from the en
 samples at once.
 
 These tests ask how two translations of a text would compare on another text, not how two methods compare: another seed
-of training gives another model. `welch_interval` compares several trainings of each.
+of training gives another model. `welch_interval` compares several trainings of each, and `seed_test` those that share
+their seed, and with it the order of the data and what is drawn at random.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,8 +46,15 @@ _NAMES: Mapping[SignificanceMethod, str] = {
     "bootstrap": "paired bootstrap",
     "randomization": "paired approximate randomization",
 }
-_FORMULA = 2
-"""Changes with the p-values: those that were kept by another formula are computed again. 1 was `sacrebleu_p`."""
+FEWEST = 30
+"""The fewest segments of which the bootstrap can draw samples: of 20 its error rate at 0.05 is above 8%."""
+LEVEL = 0.05
+"""Differences with a smaller p-value are significant."""
+_FORMULA = 3
+"""Changes with the p-values: those that were kept by another formula are computed again. 1 was `sacrebleu_p`, 2 the
+bootstrap of any number of segments."""
+_MOST_EXCHANGED = 13
+"""The most segments whose exchanges are all counted: 4,096, as the opposite of each gives the opposite difference."""
 _ROUNDING = 1e-9
 """Differences, in percent, that are this close to each other are equal but for rounding."""
 _BLOCK = 1 << 22
@@ -54,14 +68,42 @@ class PairedTest:
     Args:
         resamples: number of samples, of either method.
         seed: of the samples; the default is sacrebleu's.
+        fewest: segments below which the method gives way to all exchanges.
     """
 
     method: SignificanceMethod = "bootstrap"
     resamples: int = 1000
     seed: int = 12345
+    fewest: int = FEWEST
 
     def __str__(self) -> str:
-        return f"{_NAMES[self.method]}, {self.resamples:,} resample{'' if self.resamples == 1 else 's'}"
+        return self._name(self.method)
+
+    def _name(self, method: SignificanceMethod) -> str:
+        return f"{_NAMES[method]}, {self.resamples:,} resample{'' if self.resamples == 1 else 's'}"
+
+    def describe(self, segments: Iterable[int]) -> str:
+        """Return the test in words, and the one in its place where there are few segments; arguments as of `few`."""
+        return "; ".join(filter(None, [str(self), self.few(segments)]))
+
+    def few(self, segments: Iterable[int]) -> str:
+        """Return in words how few segments are tested; empty if there are enough.
+
+        Args:
+            segments: their number in each of the comparisons.
+        """
+        counts = sorted({count for count in segments if count < self.fewest})
+        if not counts:
+            return ""
+        parts = ["one segment has no p-value"] if counts[0] == 1 else []
+        exchanged = [count for count in counts if 1 < count <= _MOST_EXCHANGED]
+        if exchanged:
+            least = f", p at least {2 / 2 ** exchanged[0]:g} with {exchanged[0]}" if exchanged[0] < 6 else ""
+            parts.append(f"all exchanges of the two outputs of a segment{least}")
+        if counts[-1] > _MOST_EXCHANGED:
+            parts.append(self._name("randomization"))
+        named = ", ".join(map(str, counts))
+        return f"with fewer than {self.fewest} segments ({named}): {'; '.join(parts)}; no interval"
 
     def record(self) -> dict[str, str | int]:
         """Return the settings for JSON."""
@@ -70,22 +112,31 @@ class PairedTest:
     @property
     def identity(self) -> str:
         """A word for everything that p-values depend on beside the translations and the metric."""
-        return f"{self.method}/{_FORMULA}/{self.resamples}/{self.seed}"
+        return f"{self.method}/{_FORMULA}/{self.resamples}/{self.seed}/{self.fewest}"
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A system's value on the whole corpus, with mean and 95% confidence interval over the samples."""
+    """A system's value on the whole corpus, with mean and 95% confidence interval over the samples.
+
+    Args:
+        low, high: None: there are too few segments for an interval.
+    """
 
     value: float
     mean: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
     @property
-    def half_width(self) -> float:
+    def interval(self) -> tuple[float, float] | None:
+        """The ends of the interval."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
+    def half_width(self) -> float | None:
         """The number after the plus-minus sign."""
-        return (self.high - self.low) / 2
+        return None if self.interval is None else (self.interval[1] - self.interval[0]) / 2
 
 
 @dataclass(frozen=True)
@@ -93,7 +144,8 @@ class Comparison:
     """Two systems by one metric; ``difference`` is ``system`` minus ``baseline``.
 
     Args:
-        p_value: two-sided.
+        p_value: two-sided; None: there is a single segment.
+        segments: number of lines, documents or blocks that were compared.
         sacrebleu_p: the p-value that sacrebleu prints; None: the metric is not one of those that it tests.
     """
 
@@ -101,7 +153,8 @@ class Comparison:
     system: Estimate
     baseline: Estimate
     difference: Estimate
-    p_value: float
+    p_value: float | None
+    segments: int
     sacrebleu_p: float | None = None
 
 
@@ -136,12 +189,7 @@ def compare_statistics(pairs: Sequence[tuple[Statistics, Statistics]], test: Pai
         pairs: for each metric, the statistics of the system and of the baseline.
     """
     sampled = _bootstrap([one for pair in pairs for one in pair], test)
-    differences = [ours - theirs for ours, theirs in zip(sampled[::2], sampled[1::2], strict=True)]
-    exchanged = _exchanged_differences(pairs, test) if test.method == "randomization" else differences
-    return [
-        _comparison(pair, (sampled[2 * index], sampled[2 * index + 1]), exchanged[index], test.method)
-        for index, pair in enumerate(pairs)
-    ]
+    return [_comparison(pair, (sampled[2 * i], sampled[2 * i + 1]), test) for i, pair in enumerate(pairs)]
 
 
 def _bootstrap(measured: Sequence[Statistics], test: PairedTest) -> list[NDArray[np.float64]]:
@@ -159,16 +207,14 @@ def _bootstrap(measured: Sequence[Statistics], test: PairedTest) -> list[NDArray
 
 
 def _exchanged_differences(
-    pairs: Sequence[tuple[Statistics, Statistics]], test: PairedTest
-) -> list[NDArray[np.float64]]:
-    """Compute the differences of every pair of measurements after their rows were exchanged at random."""
-    found = []
-    for system, baseline in pairs:
-        gaps = baseline.values - system.values
-        ours, theirs = system.values.sum(0), baseline.values.sum(0)
-        moved = (row for exchanged in _coins(test, len(gaps)) for row in exchanged @ gaps)
-        found.append(np.array([system.score(ours + each) - baseline.score(theirs - each) for each in moved]))
-    return found
+    pair: tuple[Statistics, Statistics], exchanges: Iterable[NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """Compute the differences of two measurements after their rows were exchanged where the exchanges have a 1."""
+    system, baseline = pair
+    gaps = baseline.values - system.values
+    ours, theirs = system.values.sum(0), baseline.values.sum(0)
+    moved = (row for exchanged in exchanges for row in exchanged @ gaps)
+    return np.array([system.score(ours + each) - baseline.score(theirs - each) for each in moved])
 
 
 def _coins(test: PairedTest, rows: int) -> Iterator[NDArray[np.float64]]:
@@ -182,31 +228,48 @@ def _coins(test: PairedTest, rows: int) -> Iterator[NDArray[np.float64]]:
         yield random.integers(2, size=shape, dtype=np.bool_).astype(np.float64)
 
 
+def _all_exchanges(rows: int) -> NDArray[np.float64]:
+    """Return the exchanges that leave the last row; the others are their opposites."""
+    numbers = np.arange(2 ** (rows - 1))[:, None]
+    return (numbers >> np.arange(rows) & 1).astype(np.float64)
+
+
 def _comparison(
-    pair: tuple[Statistics, Statistics],
-    sampled: tuple[NDArray[np.float64], NDArray[np.float64]],
-    exchanged: NDArray[np.float64],
-    method: SignificanceMethod,
+    pair: tuple[Statistics, Statistics], sampled: tuple[NDArray[np.float64], NDArray[np.float64]], test: PairedTest
 ) -> Comparison:
-    (system, baseline), (ours, theirs) = pair, sampled
+    (system, baseline), (ours, theirs), rows = pair, sampled, len(pair[0].values)
     value, reference = system.score(system.values.sum(0)), baseline.score(baseline.values.sum(0))
-    observed, distances = abs(value - reference), np.abs(exchanged)
-    if method == "bootstrap":
-        extreme = np.abs(exchanged - exchanged.mean()) >= observed - _ROUNDING
-        sacrebleus = distances - distances.mean() > observed
+    observed, few = abs(value - reference), rows < test.fewest
+    if test.method == "bootstrap":
+        differences = ours - theirs
+        extreme = np.abs(differences - differences.mean()) >= observed - _ROUNDING
+        sacrebleus = np.abs(differences) - np.abs(differences).mean() > observed
     else:
+        distances = np.abs(_exchanged_differences(pair, _coins(test, rows)))
         extreme = distances >= observed - _ROUNDING
         sacrebleus = distances > observed + _ROUNDING
     metric = METRICS.get(system.name)  # None: a metric of language models
     tested_there = metric is not None and metric.validates and metric.scorer.startswith("sacrebleu_scorer:")
     return Comparison(
         name=system.name,
-        system=_estimate(value, ours),
-        baseline=_estimate(reference, theirs),
-        difference=_estimate(value - reference, ours - theirs),
-        p_value=_share(extreme),
+        system=_estimate(value, ours, few=few),
+        baseline=_estimate(reference, theirs, few=few),
+        difference=_estimate(value - reference, ours - theirs, few=few),
+        p_value=_p_of_few(pair, observed, test) if few else _share(extreme),
+        segments=rows,
         sacrebleu_p=_share(sacrebleus) if tested_there else None,
     )
+
+
+def _p_of_few(pair: tuple[Statistics, Statistics], observed: float, test: PairedTest) -> float | None:
+    """Return the p-value by all exchanges of the segments, or by random ones if they are too many."""
+    rows = len(pair[0].values)
+    if rows < 2:
+        return None
+    if rows > _MOST_EXCHANGED:
+        return _share(np.abs(_exchanged_differences(pair, _coins(test, rows))) >= observed - _ROUNDING)
+    distances = np.abs(_exchanged_differences(pair, [_all_exchanges(rows)]))
+    return float(np.mean(distances >= observed - _ROUNDING))
 
 
 def welch_interval(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float] | None:
@@ -232,15 +295,57 @@ def welch_interval(ours: Sequence[float], theirs: Sequence[float]) -> tuple[floa
     return difference - half, difference + half
 
 
+@dataclass(frozen=True)
+class SeedTest:
+    """The paired t-test of two sides whose trainings share their seeds (Student 1908).
+
+    Args:
+        seeds: their number, n.
+        low, high: the 95% interval of the mean difference: plus and minus t s / sqrt(n), with the sample standard
+            deviation s of the differences and n - 1 degrees of freedom.
+        p_value: two-sided.
+    """
+
+    seeds: int
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+
+def seed_test(differences: Sequence[float]) -> SeedTest | None:
+    """Test the differences of trainings with the same seed; None if there are fewer than two."""
+    count = len(differences)
+    if count < 2:
+        return None
+    mean, error = float(np.mean(differences)), float(np.std(differences, ddof=1)) / count**0.5
+    if not error:
+        return SeedTest(count, mean, mean, mean, float(mean == 0))
+    half = _student_quantile(count - 1) * error
+    return SeedTest(count, mean, mean - half, mean + half, _student_tails(abs(mean) / error, count - 1))
+
+
 def _student_quantile(freedom: float) -> float:
-    """Return the 97.5% quantile of Student's distribution.
+    """Return the 97.5% quantile of Student's distribution."""
+    angles, area = _student_area(freedom)
+    return float(np.sqrt(freedom) * np.tan(np.interp(0.95, area, angles)))
+
+
+def _student_tails(t: float, freedom: float) -> float:
+    """Return the probability of Student's distribution beyond t on both sides."""
+    angles, area = _student_area(freedom)
+    return float(1 - np.interp(np.arctan(t / np.sqrt(freedom)), angles, area))
+
+
+def _student_area(freedom: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return angles, and the probability of Student's distribution between those and their opposites.
 
     With t = sqrt(freedom) tan(angle), its density is proportional to cos(angle)^(freedom - 1).
     """
     angles = np.linspace(0, np.pi / 2, 20_001)
     density = np.cos(angles) ** (freedom - 1)
     area = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
-    return float(np.sqrt(freedom) * np.tan(np.interp(0.95 * area[-1], area, angles)))
+    return angles, area / area[-1]
 
 
 def _share(extreme: NDArray[np.bool_]) -> float:
@@ -248,8 +353,9 @@ def _share(extreme: NDArray[np.bool_]) -> float:
     return (int(np.count_nonzero(extreme)) + 1) / (len(extreme) + 1)
 
 
-def _estimate(value: float, samples: NDArray[np.float64]) -> Estimate:
-    """Estimate the mean and the interval that excludes 2.5% of the samples on either side."""
+def _estimate(value: float, samples: NDArray[np.float64], *, few: bool) -> Estimate:
+    """Estimate the mean and, unless there are few segments, the interval that excludes 2.5% of the samples a side."""
     ordered = np.sort(samples)
     outside = len(ordered) // 40
-    return Estimate(value, float(samples.mean()), float(ordered[outside]), float(ordered[-1 - outside]))
+    low, high = (None, None) if few else (float(ordered[outside]), float(ordered[-1 - outside]))
+    return Estimate(value, float(samples.mean()), low, high)

@@ -9,13 +9,14 @@ Shapes: N tokens, L lines, M blocks of lines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsenmt.data.line_parts import LinePart
+from sparsenmt.data.line_parts import PART, LinePart, divide_lines
+from sparsenmt.data.tokenizers.spans import Span
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.evaluation.metrics import Statistics
 from sparsenmt.metric import TEXT_METRICS, TextCounts
@@ -42,27 +43,68 @@ class TextQuality:
         return {name: self.value(name) for name in ("loss", *TEXT_METRICS)}
 
 
-def block_qualities(nats: NDArray[np.floating], ids: NDArray[np.integer], lines: Sequence[str]) -> list[TextQuality]:
-    """Divide a text into blocks of whole lines, which are the segments of paired tests.
+def block_qualities(
+    nats: NDArray[np.floating],
+    ids: NDArray[np.integer],
+    lines: Sequence[str],
+    spans: Callable[[str], Sequence[Span]],
+) -> list[TextQuality]:
+    """Divide a text into blocks of lines, which are the segments of paired tests.
 
     The blocks depend on the text alone, so that models with other vocabularies and other segments have the same ones,
-    and are long enough to be nearly independent of each other.
+    and are long enough to be nearly independent of each other. A line of more than two blocks is divided before a
+    space, so that a text in one line has blocks, too; a token belongs to the block where it begins.
 
     Args:
         nats: (N) the negative log-likelihoods of the tokens.
         ids: (N) the tokens, with `EOS` at the end of each line.
         lines: the L lines, without their line feeds.
+        spans: `Tokenizer.spans` of the tokens.
     """
-    ends = np.flatnonzero(ids == EOS) + 1  # (L)
+    line_ends = np.flatnonzero(ids == EOS) + 1  # (L)
     found: list[TextQuality] = []
-    first, counts = 0, TextCounts()
-    for end, line in zip(ends.tolist(), lines, strict=True):
-        own = LinePart(line)
-        counts += TextCounts(0, own.characters, own.words, own.bytes)
-        if counts.characters >= BLOCK_CHARACTERS or end == len(ids):
-            sized = replace(counts, tokens=end - first)
-            found.append(TextQuality(float(nats[first:end].sum(dtype=np.float64)), sized))
-            first, counts = end, TextCounts()
+    first, counts, begin = 0, TextCounts(), 0
+    for line_end, line in zip(line_ends.tolist(), lines, strict=True):
+        divisions = _divisions(line)
+        starts = _token_starts(line, spans) if divisions else np.empty(0, np.int64)
+        ends = [*(begin + np.searchsorted(starts, divisions)).tolist(), line_end]
+        for end, size in zip(ends, _sizes(line, divisions), strict=True):
+            counts += size
+            if counts.characters >= BLOCK_CHARACTERS or end == len(ids):
+                sized = replace(counts, tokens=end - first)
+                found.append(TextQuality(float(nats[first:end].sum(dtype=np.float64)), sized))
+                first, counts = end, TextCounts()
+        begin = line_end
+    return found
+
+
+def _divisions(line: str) -> list[int]:
+    """Return the characters of a line before which it is divided; none if it is not long."""
+    found, place = [], 0
+    while len(line) - place > 2 * BLOCK_CHARACTERS:
+        least = place + BLOCK_CHARACTERS
+        space = line.find(" ", least, least + BLOCK_CHARACTERS)
+        place = least if space < 0 else space
+        found.append(place)
+    return found
+
+
+def _token_starts(line: str, spans: Callable[[str], Sequence[Span]]) -> NDArray[np.int64]:
+    """Return the first characters of the tokens of a line, which was encoded in parts."""
+    found, begin = [], 0
+    for part in divide_lines([line], PART):
+        found.append(begin + np.array([first for first, _ in spans(part.text)], dtype=np.int64))
+        begin += len(part.text)
+    return np.concatenate(found)
+
+
+def _sizes(line: str, divisions: Sequence[int]) -> list[TextCounts]:
+    """Return the sizes of the parts of a line, without tokens; a word belongs to the part where it begins."""
+    found = []
+    for begin, end in zip([0, *divisions], [*divisions, len(line)], strict=True):
+        inside = begin > 0 and not line[begin - 1].isspace() and not line[begin].isspace()
+        own = LinePart(line[begin:end], end == len(line), inside)
+        found.append(TextCounts(0, own.characters, own.words, own.bytes))
     return found
 
 

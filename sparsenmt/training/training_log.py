@@ -71,10 +71,17 @@ def logged_values(directory: Path, kind: str, *keys: str) -> list[list[Any]]:
     return found
 
 
-def training_speed(directory: Path) -> float | None:
-    """Return the target tokens per second of training: the median of the log's lines; None without a log."""
+def training_speed(directory: Path) -> tuple[float | None, float | None]:
+    """Return the target tokens per second of training: the median of the log's lines, and the median deviation from it.
+
+    Returns:
+        the deviation as a share of the median, None for fewer than two lines; both None without a log.
+    """
     found = [speed for (speed,) in logged_values(directory, "train", "tokens_per_second") if _is_number(speed)]
-    return median(found) if found else None
+    if len(found) < 2 or not median(found):
+        return (median(found) if found else None), None
+    middle = median(found)
+    return middle, median(abs(speed - middle) for speed in found) / middle
 
 
 def training_time(directory: Path) -> float | None:

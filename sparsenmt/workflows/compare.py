@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from sparsenmt.analysis.labels import SITE_NAMES
-from sparsenmt.decoding.decoding_time import time_decoding
+from sparsenmt.decoding.decoding_time import DecodingTime, time_decoding
 from sparsenmt.decoding.translate import Translation
 from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError, check_lists
@@ -40,6 +40,7 @@ from sparsenmt.workflows.evaluate_text import (
     evaluate_text,
     text_metric_of,
 )
+from sparsenmt.workflows.sweep_table import SEEDS_NOTE, Observation, seeds_table
 from sparsenmt.workflows.test_sets import PlainText, TestText, given_text, shared_plain_text, shared_text
 
 if TYPE_CHECKING:  # matplotlib is an optional package
@@ -113,14 +114,14 @@ class ComparedModel:
     """One model of a comparison.
 
     Args:
-        speed: of decoding: target tokens per second, `</s>` included, in the fastest turn.
+        speed: of decoding: seconds a target token, `</s>` included; None: not measured.
         tests: metric -> `Evaluation.against` the baseline; empty for the baseline itself.
     """
 
     label: str
     directory: Path
     found: Evaluation | TextEvaluation
-    speed: float | None
+    speed: DecodingTime[list[Translation]] | None
     tests: Mapping[str, Mapping[str, float]]
 
 
@@ -158,7 +159,7 @@ def compare_models(request: CompareRequest) -> Report:
     }
     speeds = _decoding_speeds(labels, text, request) if request.speed and isinstance(text, TestText) else {}
     models = [ComparedModel(label, labels[label], own, speeds.get(label), tests[label]) for label, own in found.items()]
-    made = _report(models, baseline, request, text, scoring)
+    made = _report(models, baseline, request, text, scoring, recipes)
     request.files.write(made, lambda: _drawn(made))
     return made
 
@@ -232,8 +233,10 @@ def _check_batches(models: Sequence[Path], text: TestText, batch_sentences: int 
         )
 
 
-def _decoding_speeds(models: Mapping[str, Path], text: TestText, request: CompareRequest) -> dict[str, float]:
-    """Time models in turns on the first lines of a text; returns target tokens per second, `</s>` included.
+def _decoding_speeds(
+    models: Mapping[str, Path], text: TestText, request: CompareRequest
+) -> dict[str, DecodingTime[list[Translation]]]:
+    """Time models in turns on the first lines of a text; returns the seconds a target token, `</s>` included.
 
     A model is read anew for each of its turns, so that no more than one is in memory.
     """
@@ -251,7 +254,7 @@ def _decoding_speeds(models: Mapping[str, Path], text: TestText, request: Compar
     with progress_bar("decoding speed", request.rounds * len(models), unit="model") as advance:
         sources = text.read()[0][: request.speed_lines]
         times = time_decoding(systems, sources, rounds=request.rounds, advance=advance)
-    return {label: _tokens(each.result) / each.seconds for label, each in times.items()}
+    return {label: each.per(max(_tokens(each.result), 1)) for label, each in times.items()}
 
 
 def _tokens(found: Sequence[Translation]) -> int:
@@ -264,11 +267,14 @@ def _report(
     request: CompareRequest,
     text: TestText | PlainText,
     scoring: ScoringOptions,
+    recipes: Mapping[str, Recipe],
 ) -> Report:
-    """Make the tables: the models, the tests against the baseline by each metric, the attention of each site."""
+    """Make the tables: models, means over seeds, tests against the baseline by each metric, attention of each site."""
     base = next(model for model in models if model.label == baseline)
+    seeds = _seeds(models, base, text, scoring, recipes)
     tables = (
         _models(models, base, text, scoring, attention=request.attention),
+        *seeds,
         _significance(models, base, scoring, sacrebleu_p=request.sacrebleu_p),
         *([_sites(models)] if request.attention else []),
     )
@@ -281,7 +287,46 @@ def _report(
         "batch_sentences": request.batch_sentences,
         **request.run.record(),
     }
-    return Report("compare", tables, tuple(_notes(models, base, scoring, request)), settings)
+    notes = (*_notes(models, base, scoring, request), *[SEEDS_NOTE] * len(seeds))
+    return Report("compare", tables, notes, settings)
+
+
+def _seeds(
+    models: Sequence[ComparedModel],
+    base: ComparedModel,
+    text: TestText | PlainText,
+    scoring: ScoringOptions,
+    recipes: Mapping[str, Recipe],
+) -> list[Table]:
+    """Make the table of means over seeds, if some models differ in their seed alone."""
+    groups = _seed_groups(recipes)
+    if len(set(groups.values())) == len(models):
+        return []
+    observations = [
+        Observation(
+            model.label,
+            {"seed": str(recipes[model.label].training.seed), "set": text.name, "metric": metric},
+            {"quality": model.found.scores[scoring.key(metric)]},
+            group=groups[model.label],
+            baseline=groups[base.label] if groups[model.label] != groups[base.label] else None,
+        )
+        for model in models
+        for metric in scoring.metrics
+    ]
+    return [seeds_table(observations)]
+
+
+def _seed_groups(recipes: Mapping[str, Recipe]) -> dict[str, str]:
+    """Return the first model of the same settings by model; itself where two of these have the same seed."""
+    alike: dict[str, dict[str, int]] = {}
+    for label, recipe in recipes.items():
+        settings = recipe.model_dump_json(exclude={"name": True, "directory": True, "training": {"seed"}})
+        alike.setdefault(settings, {})[label] = recipe.training.seed
+    return {
+        label: next(iter(seeds)) if len(set(seeds.values())) == len(seeds) else label
+        for seeds in alike.values()
+        for label in seeds
+    }
 
 
 def _models(
@@ -297,10 +342,9 @@ def _models(
         test, own = model.tests.get(scoring.metrics[0], {}), model.found
         scores = tuple(own.scores[scoring.key(metric)] for metric in scoring.metrics)
         seen = tuple(own.overall(name) if attention else None for name in ("attended", "density"))
-        ratio = None if model.speed is None or base.speed is None else model.speed / base.speed
-        training = (training_speed(model.directory), training_time(model.directory))
+        training = (*training_speed(model.directory), training_time(model.directory))
         spans = (own.mean_span, own.longest_span) if isinstance(own, TextEvaluation) else ()
-        measured = (own.parameters, own.sparsity, *seen, *spans, *training, model.speed, ratio)
+        measured = (own.parameters, own.sparsity, *seen, *spans, *training, *_speed_cells(model, base))
         values.append((model.label, *scores, test.get("difference"), test.get("p_value"), *measured))
     filtered, timed = any(model.found.sparsity is not None for model in models), base.speed is not None
     of_texts = [model.found for model in models if isinstance(model.found, TextEvaluation)]
@@ -313,10 +357,24 @@ def _models(
         *(Column("p_value", "number"), Column("parameters", "count")),
         *(Column("sparsity", "share", filtered), Column("attended", "number", attention)),
         *(Column("density", "share", attention), *span_columns),
-        *(Column("training", "rate"), Column("training_seconds", "rate")),
-        *(Column("decoding", "rate", timed), Column("decoding_ratio", "score", timed)),
+        *(Column("training", "rate"), Column("training_deviation", "share"), Column("training_seconds", "rate")),
+        *(
+            Column("decoding", "rate", timed),
+            Column("decoding_median", "rate", timed),
+            Column("spread", "share", timed),
+        ),
+        *(Column("decoding_ratio", "score", timed), Column("speed", shown=timed)),
     )
     return Table("models", f"{text.name}: {base.found.size}", heads, tuple(values))
+
+
+def _speed_cells(model: ComparedModel, base: ComparedModel) -> tuple[Value, ...]:
+    """Return the speed of decoding, its median and spread over the turns, and the comparison with the baseline."""
+    own, other = model.speed, base.speed
+    if own is None or other is None:
+        return (None,) * 5
+    compared = None if model is base else own.against(other)
+    return 1 / own.seconds, 1 / own.median, own.spread, other.seconds / own.seconds, compared
 
 
 def _significance(
@@ -356,7 +414,8 @@ def _notes(
 ) -> Iterator[str]:
     """Explain the columns."""
     first = metric_label(scoring.metrics[0])
-    yield f"difference: {first} less that of {base.label}; p-value: {request.test}"
+    tested = [int(test["segments"]) for model in models for test in model.tests.values()]
+    yield f"difference: {first} less that of {base.label}; p-value: {request.test.describe(tested)}"
     for name in scoring.metrics:
         signed: dict[str, list[str]] = {}
         for model in models:
@@ -367,10 +426,12 @@ def _notes(
     if request.beam_size is not None:
         yield f"beam search: beam size {request.beam_size} in place of the recipes'"
     yield "training: target tokens/s by the training's own log, which other work on the machine slows down"
+    yield "training deviation: median deviation of the lines of that log from their median"
     yield "training seconds: of all updates by that log, without validations; estimated for logs of older versions"
     if base.speed is not None:
         lines = "" if request.batch_sentences is None else f" in batches of {request.batch_sentences:,} lines"
         yield f"decoding: target tokens/s{lines}, the models taking turns, fastest turn; ratio: to the baseline"
+        yield "spread: excess time of the slowest turn over the fastest; speed: equal where turns overlap"
 
 
 def _drawn(found: Report) -> Figure:

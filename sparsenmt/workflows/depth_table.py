@@ -342,7 +342,8 @@ class _DepthTable:
         found = []
         for grid in grids:
             own = [run for run in self.runs if (run.system, run.search) == (grid.system, grid.search)]
-            seconds = {run.depth: times[run, False].seconds for run in own}
+            each = {run.depth: times[run, False] for run in own}
+            seconds = {depth: (time.seconds, time.spread) for depth, time in each.items()}
             found.append(grid.timed(seconds, sum(times[run, True].seconds for run in own)))
         return found
 

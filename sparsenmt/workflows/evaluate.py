@@ -17,6 +17,7 @@ from sparsenmt.decoding.inputs import SourceLine, read_sources, warn_of_unusual_
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
 from sparsenmt.evaluation.metrics import check_scoring, corpus_scores
+from sparsenmt.evaluation.rouge import is_outdated
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
@@ -209,7 +210,7 @@ def kept_evaluation(
 
 def _add_scores(found: Evaluation, directory: Path, text: TestText, scoring: ScoringOptions) -> None:
     """Score the kept translations by the metrics that are missing, and keep the scores."""
-    known = found.scores.keys() & found.signatures.keys()
+    known = {name for name in found.scores if not is_outdated(found.signatures.get(name, ""))} & found.signatures.keys()
     missing = [name for name in scoring.metrics if scoring.key(name) not in known]
     if missing:
         sources, references = text.read()
@@ -228,7 +229,7 @@ def _path_and_key(
     digests, recipe = text.digests(), read_recipe(directory)
     decoding = run.options(recipe)
     suffix = f"-beam{decoding.beam_size}" if decoding != recipe.decoding else ""
-    key = evaluation_key(identity, decoding.recorded(), digests)
+    key = evaluation_key(identity, decoding.recorded(), digests, filtered=bool(recipe.model.memory))
     return evaluation_path(directory, text.name, digests, suffix), key
 
 

@@ -161,7 +161,7 @@ def evaluate_text(directory: Path, text: PlainText, *, attention: bool = True, d
     if found is None:
         nats = np.concatenate(list(token_nats(bundle.model, encoded.ids, reading, bundle.device, label=label)))
         lines = list(read_lines(text.path, longest=sys.maxsize))
-        found_blocks = block_qualities(nats, encoded.ids, lines)
+        found_blocks = block_qualities(nats, encoded.ids, lines, bundle.tokenizers.target.spans)
         blocks = [TextBlock(each.nats, **asdict(each.counts)) for each in found_blocks]
         path, key = _path_and_key(directory, text)
         spans = bundle.model.logged().get("span", {}).get("decoder_self", [])
@@ -238,7 +238,8 @@ def text_metric_of(recipe: Recipe) -> str:
 def _path_and_key(directory: Path, text: PlainText) -> tuple[Path, dict[str, Any]]:
     """Return the file of an evaluation, and everything that it depends on."""
     digests, reading = text.digests(), TextReading.of(read_recipe(directory))
-    decoding = reading.record() | {"visible": "by head"}  # older files took what some head sees as seen by all
+    # Older files took what some head sees as seen by all, and had no blocks of a part of a line.
+    decoding = reading.record() | {"visible": "by head", "blocks": "of lines and parts of long ones"}
     return evaluation_path(directory, text.name, digests), evaluation_key(model_identity(directory), decoding, digests)
 
 

@@ -87,7 +87,8 @@ class KeptEvaluation(ABC):
         return sum(value * queries for value, queries in pairs if value is not None) / total if total else None
 
     def keep_test(self, metric: str, other: str, test: PairedTest, make: Callable[[], Comparison]) -> dict[str, float]:
-        """Return ``difference`` to another model, ``low`` and ``high`` (95%), ``p_value`` and, if any, ``sacrebleu_p``.
+        """Return ``difference`` to another model, the number of ``segments``, and, where there are some, ``low`` and
+        ``high`` (95%), ``p_value`` and ``sacrebleu_p``.
 
         Args:
             metric: with its settings.
@@ -97,11 +98,10 @@ class KeptEvaluation(ABC):
         key = f"{metric} {sha256_text(other)[:16]} {test.identity}"
         if key not in self.tests:
             found = make()
-            difference = found.difference
-            bounds = {"low": difference.low, "high": difference.high}
-            self.tests[key] = {"difference": difference.value, **bounds, "p_value": found.p_value}
-            if found.sacrebleu_p is not None:
-                self.tests[key]["sacrebleu_p"] = found.sacrebleu_p
+            bounds = {"low": found.difference.low, "high": found.difference.high}
+            p_values = {"p_value": found.p_value, "sacrebleu_p": found.sacrebleu_p}
+            tested = {"difference": found.difference.value, "segments": found.segments, **bounds, **p_values}
+            self.tests[key] = {name: value for name, value in tested.items() if value is not None}
             self.save()
         return self.tests[key]
 
@@ -142,12 +142,20 @@ class KeptEvaluation(ABC):
             return None
         if not found.key.keys() >= _OLDEST_KEY or any(key.get(name) != value for name, value in found.key.items()):
             return None
-        return replace(found, path=path, key=key)
+        attention = found.attention if found.key.get("attended") == key.get("attended") else None
+        return replace(found, path=path, key=key, attention=attention)
 
 
-def evaluation_key(identity: ModelIdentity, decoding: Mapping[str, Any], text: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that results depend on: the model, its decoding options, and the hashes of the text."""
-    return {"format": _FORMAT, **asdict(identity), "decoding": decoding, "text": text}
+def evaluation_key(
+    identity: ModelIdentity, decoding: Mapping[str, Any], text: Mapping[str, Any], *, filtered: bool = False
+) -> dict[str, Any]:
+    """Everything that results depend on: the model, its decoding options, and the hashes of the text.
+
+    Args:
+        filtered: True if the model drops positions: older files took them as attended.
+    """
+    attended = {"attended": "kept positions"} if filtered else {}
+    return {"format": _FORMAT, **asdict(identity), "decoding": decoding, "text": text, **attended}
 
 
 def evaluation_path(directory: Path, text: str, digests: Mapping[str, Any], suffix: str = "") -> Path:

@@ -256,6 +256,7 @@ def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
     )
     rows: list[tuple[Value, ...]] = []
     signed: dict[str, None] = {}
+    segments: list[int] = []
     first: dict[tuple[str, str], Evaluation] = {}
     scored: dict[tuple[str, str], ScoringOptions] = {}
     for name, directory in models.items():
@@ -274,6 +275,7 @@ def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
             tested: Mapping[str, float] = {}
             if baseline is not found and baseline.key["text"] == found.key["text"]:
                 tested = found.against(baseline, metric, text, recipe.data.target_language, scoring)
+                segments.append(int(tested["segments"]))
             signed[f"{METRICS[metric].label}: {found.signatures[key]}"] = None
             difference = found.scores[key] - baseline.scores[key]
             measured = (found.scores[key], difference, tested.get("p_value"), found.sparsity)
@@ -281,7 +283,7 @@ def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
     averaged = {name: _averaged(directory) for name, directory in models.items()}
     means = [f"{name} {', '.join(updates)}" for name, updates in averaged.items() if updates]
     notes = (
-        f"p value: against the first model, {PairedTest()}",
+        f"p value: against the first model, {PairedTest().describe(segments)}",
         "sparsity: share of source tokens, </s> included, whose gate is 0 in evaluation",
         *([f"weights: the means of the checkpoints of updates: {'; '.join(means)}"] if means else []),
         *(

@@ -164,6 +164,7 @@ def score_files(
     options = options.checked(by_model=False)
     columns = _read_columns([hypothesis, *references, *([baseline] if baseline is not None else [])])
     lines = list(attach(columns[0], hypothesis, documents=options.documents))
+    _note_empty(references, columns[1:])
     options = fit_to_text(options, columns[1], {})
     warn_of_tokens(columns[0], options, columns[1])
     return _measure(columns[0], columns[1:], len(references), lines, options)
@@ -183,6 +184,7 @@ def score_model(
         options = options.checked(by_model=True)
         files = [source, *references, *([baseline] if baseline is not None else [])]
         columns, lines, bundle, decoding = use.read(files, options.documents, device)
+        _note_empty(references, columns[1:])
         options = fit_to_text(options, columns[1], {str(use.model): bundle.recipe})
         packing = None if options.documents is None else bundle.recipe.data.documents
         if packing is None:
@@ -311,6 +313,15 @@ def _read_columns(files: Sequence[Path]) -> list[list[str]]:
         hint = "Name the file that was meant: there is nothing to score."
         raise UserError("the file has no lines", where=str(files[0]), hint=hint)
     return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _note_empty(references: Sequence[Path], columns: Sequence[Sequence[str]]) -> None:
+    """Tell that empty lines among several references are references, too."""
+    for path, lines in zip(references, columns, strict=False):
+        count = sum(not line.strip() for line in lines)
+        if count and len(references) > 1:
+            what = "empty line counts as a reference" if count == 1 else "empty lines count as references"
+            notify(f"{path}: {count:,} {what}, as in sacrebleu")
 
 
 def _measure(

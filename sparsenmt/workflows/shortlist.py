@@ -169,4 +169,6 @@ def _compare(bundle: Bundle, request: ShortlistRequest, lines: Sequence[str]) ->
     changed = sum(a != b for a, b in zip(before.result, after.result, strict=True))
     notify(f"{changed:,} of {len(lines):,} translations change ({changed / max(len(lines), 1):.1%})")
     seconds = f"{before.seconds:.2f} s without it, {after.seconds:.2f} s with it"
-    notify(f"decoding takes {seconds} ({before.seconds / after.seconds:.2f} times as fast), in turns")
+    faster, compared = before.seconds / after.seconds, after.against(before)
+    within = "; equal, as their turns overlap" * (compared == "equal")
+    notify(f"decoding takes {seconds} ({faster:.2f} times as fast), in turns{within}")

@@ -481,6 +481,7 @@ def _measured(
     spans = (
         {"mean_span": found.mean_span, "longest_span": found.longest_span} if isinstance(found, TextEvaluation) else {}
     )
+    speed, deviation = training_speed(run.directory)
     return {
         **spans,
         "fewer_attended": None if attended is None or theirs is None else theirs / attended,
@@ -488,7 +489,8 @@ def _measured(
         "sparsity": found.sparsity,
         "attended": attended,
         "density": found.overall("density"),
-        "training_speed": training_speed(run.directory),
+        "training_speed": speed,
+        "training_deviation": deviation,
         "training_seconds": training_time(run.directory),
         "updates": training_updates(run.directory),
     }

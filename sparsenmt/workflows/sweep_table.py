@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from statistics import mean, stdev
 
-from sparsenmt.evaluation.significance import PairedTest, welch_interval
+from sparsenmt.evaluation.significance import LEVEL, PairedTest, SeedTest, seed_test, welch_interval
 from sparsenmt.metric import TEXT_METRICS, lower_is_better, metric_label
 from sparsenmt.recipe.sweep import CellValue, Layout, axes_of
 from sparsenmt.report.columns import aligned
 from sparsenmt.report.plots import Panel
 from sparsenmt.report.tables import Column, Kind, Report, Table, Value, columns
 
-LEVEL = 0.05
-"""Differences with a smaller p-value are marked."""
 _SCATTER = "smaller than the seeds' scatter: Welch's 95% interval of the difference of means holds 0"
+_BY_SEED = "paired t-test of the differences of the same seed"
 _NONE, _WAITING = "-", "..."
-_MARKS = ("*", "+", "~")
+_MARKS = "*+~"
 _SHARES = ("sparsity", "density")
 _LENGTHS = ("attended", "fewer_attended", "mean_span", "longest_span")
 _BESIDE = ("sparsity", "mean_span", "longest_span", "training_speed")
 """Values in columns of their own, in a table whose columns the file does not name."""
+SEEDS_NOTE = (
+    f"deviation: sample standard deviation; within scatter: difference {_SCATTER}; p of seeds, and from seeds low to "
+    f"seeds high the 95% interval: {_BY_SEED}"
+)
+"""The columns of `seeds_table`."""
 Labels = tuple[str, ...]
 """One label for each axis of the rows, of the columns or of the sections."""
 _TITLES = {
@@ -64,7 +68,7 @@ class Observation:
     @property
     def mark(self) -> str:
         """`*`: significantly worse; `+`: significantly better."""
-        if self.test is None or self.test["p_value"] >= LEVEL or not self.test["difference"]:
+        if self.test is None or self.test.get("p_value", 1) >= LEVEL or not self.test["difference"]:
             return ""
         metric = self.labels.get("metric")
         worse = (self.test["difference"] < 0) is not (metric is not None and lower_is_better(metric))
@@ -79,11 +83,13 @@ class SeedMeans:
         first: the first of its observations, for its labels.
         values: one for each seed.
         baseline: one for each seed; empty: it has no baseline.
+        paired: the test of the seeds that both have; None: fewer than two.
     """
 
     first: Observation
     values: Sequence[float]
     baseline: Sequence[float]
+    paired: SeedTest | None = None
 
     @property
     def deviation(self) -> float | None:
@@ -100,6 +106,12 @@ class SeedMeans:
         """True if the difference to the baseline is smaller than the seeds' scatter: the interval holds 0."""
         return None if self.interval is None else self.interval[0] <= 0 <= self.interval[1]
 
+    @property
+    def mark(self) -> str:
+        """That of `Observation.mark`, by the test paired by seed."""
+        tested = None if self.paired is None else {"difference": self.paired.difference, "p_value": self.paired.p_value}
+        return replace(self.first, test=tested).mark
+
 
 def seed_means(observations: Sequence[Observation]) -> dict[Labels, SeedMeans]:
     """Return the means over seeds, by variant without seed, set and metric."""
@@ -108,13 +120,17 @@ def seed_means(observations: Sequence[Observation]) -> dict[Labels, SeedMeans]:
         if each.values.get("quality") is not None:
             found.setdefault(_place(each, each.group), []).append(each)
 
-    def values(place: Labels) -> list[float]:
-        return [value for each in found.get(place, []) if (value := each.values["quality"]) is not None]
+    def values(place: Labels) -> dict[str, float]:
+        known = {each.labels.get("seed", ""): each.values["quality"] for each in found.get(place, [])}
+        return {seed: value for seed, value in known.items() if value is not None}
 
-    return {
-        place: SeedMeans(first, values(place), [] if first.baseline is None else values(_place(first, first.baseline)))
-        for place, (first, *_) in found.items()
-    }
+    means = {}
+    for place, (first, *_) in found.items():
+        own = values(place)
+        theirs = {} if first.baseline is None else values(_place(first, first.baseline))
+        paired = seed_test([value - theirs[seed] for seed, value in own.items() if seed in theirs])
+        means[place] = SeedMeans(first, list(own.values()), list(theirs.values()), paired)
+    return means
 
 
 def _place(observation: Observation, group: str | None) -> Labels:
@@ -198,8 +214,8 @@ def grids(layout: Layout, observations: Sequence[Observation]) -> list[LaidOutTa
     for section, cells in product(placed[0].sections, placed):
         columns, rows = cells.columns_of(section), cells.rows_of(section)
         body = [[_cell(cells, section, row, column) for column in columns] for row in rows]
-        if any(text.endswith(_MARKS) for line in body for text in line):
-            body = [[text if text.endswith(_MARKS) else f"{text} " for text in line] for line in body]
+        widest = max((len(text) - len(text.rstrip(_MARKS)) for line in body for text in line), default=0)
+        body = [[text + " " * (widest - len(text) + len(text.rstrip(_MARKS))) for text in line] for line in body]
         if layout.average:
             body = [[*line, _average(cells, section, row)] for line, row in zip(body, rows, strict=True)]
         measured = _measured(cells, section, rows) if layout.adds_measured else {}
@@ -207,9 +223,7 @@ def grids(layout: Layout, observations: Sequence[Observation]) -> list[LaidOutTa
         found.append(
             LaidOutTable(
                 title=" | ".join(filter(None, [", ".join(_shown(cells.section_axes, section)), cells.cell_title])),
-                heads=_heads(
-                    cells, columns, measured, marked=any(text.endswith(" ") for line in body for text in line)
-                ),
+                heads=_heads(cells, columns, measured, marks=widest),
                 rows=[[*head, *line] for head, line in zip(_row_heads(cells, rows), body, strict=True)],
                 names=len(cells.row_axes),
             )
@@ -230,7 +244,7 @@ def _measured(cells: _Placement, section: Labels, rows: Sequence[Labels]) -> dic
     return found
 
 
-def _heads(cells: _Placement, columns: Sequence[Labels], measured: Iterable[str], *, marked: bool) -> list[list[str]]:
+def _heads(cells: _Placement, columns: Sequence[Labels], measured: Iterable[str], *, marks: int) -> list[list[str]]:
     """Return the header, a line for each axis; repeated labels are left empty."""
     lines = []
     names = [_shown(cells.column_axes, column) for column in columns]
@@ -239,7 +253,7 @@ def _heads(cells: _Placement, columns: Sequence[Labels], measured: Iterable[str]
         line = []
         for number, name in enumerate(names):
             before = names[number - 1][: level + 1] if number and level + 1 < depth else None
-            line.append("" if before == name[: level + 1] else name[level] + " " * marked)
+            line.append("" if before == name[: level + 1] else name[level] + " " * marks)
         first = list(cells.row_axes) if level == depth - 1 else [""] * len(cells.row_axes)
         average = ["AVG" if level == depth - 1 else ""] if cells.layout.average else []
         beside = [title if level == depth - 1 else "" for title in measured]
@@ -275,7 +289,8 @@ def _cell(cells: _Placement, section: Labels, row: Labels, column: Labels) -> st
         return text
     if len(there) == 1:
         return text + first.mark
-    return text + ("~" if cells.means[_place(first, first.group)].within_scatter else "")
+    means = cells.means[_place(first, first.group)]
+    return text + "~" * bool(means.within_scatter) + means.mark
 
 
 def _average(cells: _Placement, section: Labels, row: Labels) -> str:
@@ -311,18 +326,20 @@ def notes(layout: Layout | None, observations: Sequence[Observation], test: Pair
     """Return the legend: the baseline, the seeds, and the variants that are not finished."""
     found = []
     tested = [each for each in observations if each.test is not None]
+    used = test.describe(int(each.test["segments"]) for each in tested if each.test)
     if layout is None and tested:
         of_seed = " of the seed" * (_seeds(observations) > 1)
-        found.append(f"difference, p value: against the first variant{of_seed}, {test}")
+        found.append(f"difference, p value: against the first variant{of_seed}, {used}")
     elif layout is not None and tested:
         against = ", ".join(f"{axis} {label}" for axis, label in layout.baseline.items())
         alone = Counter(_place(each, each.group) for each in observations)
         cells = _Placement(layout, observations, layout.cells[0])
         if any(cells.seeds == 1 or alone[_place(each, each.group)] == 1 for each in tested):
             where = ", in cells of one seed" * (cells.seeds > 1)
-            found.append(f"* significantly worse than {against}, + better{where}: p < {LEVEL:g}, {test}")
+            found.append(f"* significantly worse than {against}, + better{where}: p < {LEVEL:g}, {used}")
         if cells.seeds > 1:
             found.append(f"~ difference from {against} {_SCATTER}")
+            found.append(f"* worse, + better, in cells of several seeds: p < {LEVEL:g}, {_BY_SEED}")
     found += _seed_notes(layout, observations)
     signed = dict.fromkeys((each.labels["metric"], each.signature) for each in observations if each.signature)
     found += [f"{metric_label(metric)}: {signature}" for metric, signature in signed]
@@ -335,7 +352,7 @@ def notes(layout: Layout | None, observations: Sequence[Observation], test: Pair
 def _seed_notes(layout: Layout | None, observations: Sequence[Observation]) -> list[str]:
     seeds, counts = _seeds(observations), [len(each.values) for each in seed_means(observations).values()]
     if layout is None:
-        explained = f"deviation: sample standard deviation; within scatter: difference {_SCATTER}"
+        explained = SEEDS_NOTE
     else:
         seeds = _Placement(layout, observations, layout.cells[0]).seeds
         fewer = "; (n): over n of them" * any(count != seeds for count in counts)
@@ -410,7 +427,7 @@ def report(name: str, title: str, observations: Sequence[Observation], axes: Seq
             *([Column("fewer_attended", "number", tested)] if texts else []),
             Column("density", "share"),
             *([Column("mean_span", "number", spanned), Column("longest_span", "number", spanned)] if texts else []),
-            Column("training_speed", "rate", timed),
+            *(Column("training_speed", "rate", timed), Column("training_deviation", "share", timed)),
             Column("training_seconds", "rate"),
             *([Column("updates", "count")] if texts else []),
             Column("signature", shown=False),
@@ -425,14 +442,16 @@ def report(name: str, title: str, observations: Sequence[Observation], axes: Seq
             rows.append((each.variant, *labels, *(numbers.get(column.name) for column in measured)))
     tables = [Table("variants", title, heads, tuple(rows))]
     if _seeds(observations) > 1:
-        tables.append(_seeds_table(observations, [axis for axis in axes if axis != "seed"]))
+        tables.append(seeds_table(observations, [axis for axis in axes if axis != "seed"]))
     return Report(name, tuple(tables))
 
 
-def _seeds_table(observations: Sequence[Observation], axes: Sequence[str]) -> Table:
+def seeds_table(observations: Sequence[Observation], axes: Sequence[str] = ()) -> Table:
+    """Make the table of means over seeds, with two tests of their differences: by scatter, and paired by seed."""
     heads = (
         *(Column("variant"), *(Column(axis, shown=False) for axis in axes), *columns("text set metric")),
         *columns("count seeds", "score mean deviation difference low high", "text within_scatter"),
+        *columns("score seeds_low seeds_high", "number p_of_seeds"),
     )
     rows: list[tuple[Value, ...]] = []
     for (group, *_), each in seed_means(observations).items():
@@ -440,5 +459,7 @@ def _seeds_table(observations: Sequence[Observation], axes: Sequence[str]) -> Ta
         difference = mean(each.values) - mean(each.baseline) if each.baseline else None
         within = {None: None, True: "yes", False: "no"}[each.within_scatter]
         measured = (len(each.values), mean(each.values), each.deviation, difference)
-        rows.append((group, *labels, *measured, *(each.interval or (None, None)), within))
+        paired = each.paired
+        by_seed = (None, None, None) if paired is None else (paired.low, paired.high, paired.p_value)
+        rows.append((group, *labels, *measured, *(each.interval or (None, None)), within, *by_seed))
     return Table("seeds", "quality over seeds", heads, tuple(rows))

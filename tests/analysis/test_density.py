@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import statistics
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from sparsenmt.analysis.density import BINS, DensityCounter, DensityResult, panels, report, sentence_densities
+from sparsenmt.analysis.gates import LineBatches, gated_lines
 from sparsenmt.analysis.labels import Head
-from sparsenmt.analysis.observe import Attended
+from sparsenmt.analysis.observe import Attended, TargetLine, observe
 from sparsenmt.model.sites import SITES
 from sparsenmt.model.sockets import Keys, Transform
 from sparsenmt.native.build import SWITCH
@@ -18,6 +20,7 @@ from sparsenmt.sparsity.entmax import Entmax
 from sparsenmt.sparsity.softmax import Softmax
 from sparsenmt.sparsity.topk import TopK
 from tests.analysis.attention_support import KINDS, OUTPUTS, attention_bundle, listen, places, rows_alone, texts
+from tests.analysis.support import EVERYWHERE, L0DROP, gated_bundle, sources
 
 LEAST = 2.0**-126
 
@@ -37,13 +40,16 @@ def test_densities_are_those_of_loops(kind: str) -> None:
         for number, sentences in enumerate(rows_alone(kind, site, layer), start=1)
     }
     assert set(heads) == set(found.heads)
+    bundle = attention_bundle(kind)
+    dropped = [each.dropped.tolist() for each in gated_lines(LineBatches(bundle, texts(bundle), 90))]
     for head, sentences in heads.items():
         densities, attended, visible, queries = [], 0, 0, 0
-        for rows in sentences:
+        for rows, closed in zip(sentences, dropped, strict=True):
             shares = []
             for weights, shown in rows:
                 if any(shown):
-                    used = sum(weight >= LEAST for weight in weights)
+                    empty = closed if head[0] == "cross" else [False] * len(weights)
+                    used = sum(weight >= LEAST and not gone for weight, gone in zip(weights, empty, strict=True))
                     shares.append(used / sum(shown))
                     attended, visible, queries = attended + used, visible + sum(shown), queries + 1
             if shares:
@@ -94,6 +100,28 @@ def seen_by(weights: Tensor, visible: list[list[list[int]]], real: list[list[int
     """Weights (B, H, Q, K), visible keys (B, Q, K) of all heads, and queries that are no padding (B, Q)."""
     shown = torch.tensor(visible, dtype=torch.bool)[:, None]
     return Attended("cross", 1, weights, shown, torch.tensor(real, dtype=torch.bool), list(range(len(real))))
+
+
+@pytest.mark.parametrize("memory", [L0DROP, EVERYWHERE])
+def test_dropped_positions_are_visible_and_not_attended(memory: list[dict[str, Any]]) -> None:
+    """A zero vector in the place of a dropped position gets weight, but there is nothing to read."""
+    found: dict[bool, DensityResult] = {}
+    counts: list[int] = []
+    for gates in ([], memory):
+        bundle, counter = gated_bundle(gates), DensityCounter()
+        lines = sources(bundle)
+        outputs = [TargetLine(line.ids[:3]) for line in lines]
+        observe(LineBatches(bundle, lines, 400), outputs, [counter])
+        found[bool(gates)] = counter.result("m")
+        counts = [int(each.dropped.sum()) for each in gated_lines(LineBatches(bundle, lines, 400))]
+    queries = [len(output.ids) for output in outputs]
+    total = sum(queries)
+    dropped = sum(count * number for count, number in zip(counts, queries, strict=True)) / total
+    dense, gated = (found[each].site_mean("cross", "attended") for each in (False, True))
+    assert 0 < dropped < dense == found[True].site_mean("cross", "visible")
+    assert gated == pytest.approx(dense - dropped)
+    for site in ("decoder_self", "encoder_self"):
+        assert found[True].site_mean(site, "attended") == found[False].site_mean(site, "attended")
 
 
 def test_two_sentences_by_hand() -> None:

@@ -98,12 +98,15 @@ def test_what_was_not_timed_is_not_shown() -> None:
 
 
 def test_the_time_of_the_oracle() -> None:
-    found = block(timed=False).timed(SECONDS, 2.0)
+    spreads = {depth: (seconds, seconds / 100) for depth, seconds in SECONDS.items()}
+    found = block(timed=False).timed(spreads, 2.0)
     timed = TimeReference(found.name, (2, 2), 4.0, 200)
     assert [cell.text.seconds for cell in found.cells] == list(SECONDS.values())
     for made in (full_report("test", [found], timed), printed_report("test", [found], timed)):
         (row,) = next(table for table in made.tables if table.name == "blocks").records()
         assert row["oracle_time"] == 0.5
+        assert any("+2.2% (median), +4.0% at most" in note for note in made.notes)
+    assert full_report("test", [found], timed).tables[0].column("spread") == [0.01, 0.015, 0.03, 0.04]
     (row,) = full_report("test", [block(timed=False)], None).tables[1].records()
     assert row["oracle_time"] is None
 

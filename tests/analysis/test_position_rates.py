@@ -70,10 +70,10 @@ def test_vowel_signs_are_of_the_word() -> None:
         (PlaceInWord(3, 11), "characters", "0.3 to 0.4"),  # 0.3 in floats is 0.30000000000000004 or a little less
         (PlaceInWord(0, 1), "characters", ALONE),
         (PlaceInWord(0, 1), "pieces", ALONE),
-        (PlaceInWord(0, 2), "pieces", "piece 1"),
-        (PlaceInWord(3, 4), "pieces", "piece 4"),
-        (PlaceInWord(4, 9), "pieces", "piece 5 and later"),
-        (PlaceInWord(8, 9), "pieces", "piece 5 and later"),
+        (PlaceInWord(0, 2), "pieces", "token 1"),
+        (PlaceInWord(3, 4), "pieces", "token 4"),
+        (PlaceInWord(4, 9), "pieces", "token 5 and later"),
+        (PlaceInWord(8, 9), "pieces", "token 5 and later"),
         (PlaceInWord(outside=SPACES), "pieces", SPACES),
     ],
 )

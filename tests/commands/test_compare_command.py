@@ -11,12 +11,14 @@ from typing import get_args
 import pytest
 
 from sparsenmt.decoding import translate as translating
-from sparsenmt.evaluation.scorer import ScoringSettings
+from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.evaluation.significance import PairedTest, compare
 from sparsenmt.files import read_sealed, sha256_text, write_sealed
 from sparsenmt.recipe.choices import SignificanceMethod
-from sparsenmt.store import open_model
+from sparsenmt.store import open_model, read_recipe
+from sparsenmt.workflows import compare as comparing
 from sparsenmt.workflows import evaluate as evaluating
+from sparsenmt.workflows.compare import ComparedModel, CompareRequest
 from sparsenmt.workflows.evaluate import Evaluation, SiteAttention, translate_in_batches, translate_text
 from sparsenmt.workflows.test_sets import TestText, given_text
 from tests.commands.support import Run, python
@@ -56,6 +58,8 @@ def test_the_table(command: Run, models: list[str]) -> None:
         scored = command("score", "--model", name, *TEST, "--json", "-m", "bleu", "-m", "chrf")
         assert [row["bleu"], row["chrf"]] == [each["value"] for each in json.loads(scored.out)["scores"]]
         assert row["decoding"] > 0 and row["sparsity"] is None and row["density"] == 1
+        assert row["decoding"] >= row["decoding_median"] and row["spread"] >= 0 and "training_deviation" in row
+        assert row["speed"] in ([None] if name == "model" else ["equal", "faster", "slower"])
     assert rows["model"]["decoding_ratio"] == 1 and rows["model"]["p_value"] is None
     tests = {(row["model"], row["metric"]): row for row in report["tables"]["significance"]}
     assert {name for name, _ in tests} == {"early", "middle"}
@@ -220,10 +224,59 @@ def test_processes_that_measure_at_once_keep_the_results_of_both(tmp_path: Path)
     assert set(scores) == {f"{name}{i}" for name in "xy" for i in range(40)}
 
 
+def test_scores_of_an_earlier_version_are_made_again(command: Run, models: list[str]) -> None:
+    """Its markers had spaces around them; what a filter had dropped counted as attended."""
+    text = given_text(Path(TEST[1]), Path(TEST[3]), None, None)
+    assert text is not None
+    first = evaluating.evaluate(Path("model"), text, ScoringOptions(("rouge1",)))
+    signature, score = first.signatures["rouge1"], first.scores["rouge1"]
+    first.signatures["rouge1"] = signature.replace("|split:markers-or-punct|", "|split:n-marker-or-punct|")
+    first.scores["rouge1"] = -1
+    assert first.signatures["rouge1"] != signature
+    first.save()
+    again = evaluating.evaluate(Path("model"), text, ScoringOptions(("rouge1",)))
+    assert (again.signatures["rouge1"], again.scores["rouge1"]) == (signature, score) and again.attention is not None
+    assert type(again).read(first.path, {**first.key, "attended": "kept positions"}).attention is None  # type: ignore
+
+
+def test_models_that_differ_in_their_seed_are_tested_by_seed(models: list[str]) -> None:
+    recipe, request = read_recipe(Path("model")), CompareRequest((Path("model"),))
+    other = recipe.model_copy(update={"decoding": recipe.decoding.model_copy(update={"beam_size": 7})})
+    scores = {"dense": (39.5, 39.2, 40.2), "sparse": (39.2, 38.9, 39.8)}
+    found, recipes = [], {}
+    for (name, values), own in zip(scores.items(), (recipe, other), strict=True):
+        for seed, value in enumerate(values):
+            label = f"{name}-{seed}"
+            recipes[label] = own.model_copy(
+                update={"name": label, "training": own.training.model_copy(update={"seed": seed})}
+            )
+            made = Evaluation(
+                path=Path(label),
+                key={},
+                lines=[""],
+                parameters=1,
+                sparsity=None,
+                scores={"bleu": value},
+                signatures={"bleu": ""},
+            )
+            found.append(ComparedModel(label, Path(label), made, None, {}))
+    text, scoring = TestText("test", Path("a"), Path("b")), ScoringOptions(("bleu",))
+    report = comparing._report(found, "dense-0", request, text, scoring, recipes)
+    rows = {row["variant"]: row for row in next(each for each in report.tables if each.name == "seeds").records()}
+    assert list(rows) == ["dense-0", "sparse-0"] and rows["dense-0"]["seeds"] == 3
+    assert rows["sparse-0"]["within_scatter"] == "yes" and rows["sparse-0"]["p_of_seeds"] < 0.02
+    assert rows["sparse-0"]["difference"] == pytest.approx(-1 / 3)
+    assert any("paired t-test of the differences of the same seed" in note for note in report.notes)
+    same = dict.fromkeys(recipes, recipe)  # checkpoints of one training
+    assert all(
+        each.name != "seeds" for each in comparing._report(found, "dense-0", request, text, scoring, same).tables
+    )
+
+
 def test_kept_tests_are_those_of_one_formula_and_method(tmp_path: Path) -> None:
     """Files of older versions hold p-values of a one-sided formula, by metric and translations alone."""
     key = dict.fromkeys(("format", "weights", "model", "decoding", "text"), 1)
-    lines = ["a b c d e", "f g h i j", "k l m n o"] * 4
+    lines = ["a b c d e", "f g h i j", "k l m n o"] * 12
     (tmp_path / "text").write_text("\n".join(lines) + "\n")
     text = TestText("test", tmp_path / "text", tmp_path / "text")
     worse = [line[:5] for line in lines[:9]] + lines[9:]

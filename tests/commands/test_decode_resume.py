@@ -195,7 +195,9 @@ def test_the_choice_of_kernels_belongs_to_the_work(
 def test_text_from_a_pipe_is_complete_or_not_there(command: Run, workspace: Path, stopping: Stopping) -> None:
     given = (workspace / "corpus/test.en").read_bytes()
     stopping(KeyboardInterrupt(), 9)
-    assert command("decode", "model", "-o", "out", "--window", "4", stdin=given).err == "\ninterrupted\n"
+    assert command("decode", "model", "-o", "out", "--window", "4", stdin=given).err == (
+        "\ninterrupted\n  No file is half-written: the same command begins again, and uses what is complete.\n"
+    )
     assert not (workspace / "out").exists() and remains(workspace) == []
     assert command("decode", "model", "-o", "out", "--window", "4", stdin=given).code == 0
     assert command("decode", "model", "-i", "corpus/test.en", "-o", "whole", "--window", "4").code == 0

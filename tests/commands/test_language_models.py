@@ -312,13 +312,14 @@ def test_a_pattern_that_sees_later_positions_trains_and_does_not_decode(texts: R
 
 def test_models_are_compared_on_blocks_of_lines(texts: Run) -> None:
     assert texts("average", "lm", "--last", "2", "-o", "mean").code == 0
-    command = ("compare", "lm", "mean", "--text", "texts/train.en")
+    Path("long").write_bytes(Path("texts/train.en").read_bytes() * 12)
+    command = ("compare", "lm", "mean", "--text", "long")
     found = texts(*command, "--json", "compared.json", "--plot", "compared.png")
     assert found.code == 0, found.err
     tables = json.loads(Path("compared.json").read_text(encoding="utf-8"))["tables"]
     models = {row["model"]: row for row in tables["models"]}
     for name, row in models.items():
-        assert row["bpc"] == pytest.approx(bits(name, Path("texts/train.en")), rel=1e-4)
+        assert row["bpc"] == pytest.approx(bits(name, Path("long")), rel=1e-4)
         assert row["longest_span"] >= row["mean_span"] >= row["attended"] - 1
     (test,) = tables["significance"]
     assert test["difference"] == pytest.approx(models["mean"]["bpc"] - models["lm"]["bpc"], abs=1e-12)
@@ -326,6 +327,31 @@ def test_models_are_compared_on_blocks_of_lines(texts: Run) -> None:
     kept = Path("lm/evaluation").stat().st_mtime_ns
     again = texts(*command)
     assert again.out == found.out and Path("lm/evaluation").stat().st_mtime_ns == kept
+
+
+def test_a_text_in_one_line_is_compared_on_its_parts(texts: Run) -> None:
+    assert texts("average", "lm", "--last", "2", "-o", "mean").code == 0
+    one = b" ".join(Path("texts/train.en").read_bytes().split(b"\n") * 12)
+    Path("one").write_bytes(one)
+    found = texts("compare", "lm", "mean", "--text", "one", "--json", "compared.json", "--no-attention")
+    assert found.code == 0, found.err
+    (test,) = json.loads(Path("compared.json").read_text(encoding="utf-8"))["tables"]["significance"]
+    assert f"one: {len(one) + 1:,} characters in " in found.lines[0]
+    assert test["low"] <= test["difference"] <= test["high"] and 0 < test["p_value"] <= 1
+    Path("one").write_bytes(one[:900])
+    found = texts("compare", "lm", "mean", "--text", "one", "--json", "compared.json", "--no-attention")
+    (test,) = json.loads(Path("compared.json").read_text(encoding="utf-8"))["tables"]["significance"]
+    assert test["low"] is test["p_value"] is None and test["difference"] is not None
+    assert "with fewer than 30 segments (1): one segment has no p-value; no interval" in found.out.decode()
+
+
+def test_a_text_may_be_a_pipe(texts: Run) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, Path("texts/dev.en").read_bytes())
+    os.close(writer)
+    found = texts("score", "--model", "lm", "--text", f"/dev/fd/{reader}", "--json")
+    os.close(reader)
+    assert found.code == 0 and found.out == texts("score", "--model", "lm", "--text", "texts/dev.en", "--json").out
 
 
 def test_tokens_of_different_vocabularies_are_not_compared(texts: Run) -> None:
@@ -370,7 +396,8 @@ table: {rows: transform, baseline: {transform: softmax}, cell: [quality, attende
     assert 2.9 < sparse["attended"] <= 3 < dense["attended"]
     assert sparse["fewer_attended"] == pytest.approx(dense["attended"] / sparse["attended"])
     assert sparse["difference"] == pytest.approx(sparse["quality"] - dense["quality"])
-    assert sparse["low"] <= sparse["difference"] <= sparse["high"] and 0 < sparse["p_value"] <= 1
+    assert sparse["low"] is sparse["p_value"] is None, "one block"
+    assert "with fewer than 30 segments (1): one segment has no p-value" in found.out.decode()
     assert dense["low"] is None and dense["updates"] == sparse["updates"] == 6
     assert "segments of 16 tokens with a memory of 32 positions" in found.out.decode()
     again = texts("sweep", "sweep.yaml")

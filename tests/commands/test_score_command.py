@@ -64,14 +64,40 @@ def test_json_with_all_options(files: Path, capsys: pytest.CaptureFixture[str]) 
 def test_a_baseline_that_is_the_system_does_not_differ(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["score", "hyp", "-r", "ref", "--baseline", "hyp", "-m", "chrf", "--resamples", "20"]) == 0
     out = capsys.readouterr().out.rstrip("\n").split("\n")
-    assert out[-2].split()[-1] == "1.0000"
-    assert out[-1] == "paired bootstrap, 20 resamples, seed 12345"
+    assert out[-3].split()[-2:] == ["-", "1.0000"], "no interval of three lines"
+    assert out[-2] == "paired bootstrap, 20 resamples, seed 12345"
+    few = "with fewer than 30 segments (3): all exchanges of the two outputs of a segment, p at least 0.25 with 3"
+    assert out[-1] == f"{few}; no interval"
+
+
+def test_empty_lines_of_several_references_are_told(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """sacrebleu takes None for no reference, and an empty line for one."""
+    Path("gaps").write_text("\n\nx\n")
+    assert run(["score", "hyp", "-r", "ref", "-r", "gaps", "-m", "bleu", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "gaps: 2 empty lines count as references, as in sacrebleu\n" in captured.err
+    theirs = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES, ["", "", "x"]]).score
+    assert json.loads(captured.out)["scores"][0]["value"] == theirs
+    assert run(["score", "hyp", "-r", "gaps", "-m", "bleu"]) == 0
+    assert "empty" not in capsys.readouterr().err
+
+
+def test_one_line_has_no_p_value(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in (("one", "a cat"), ("other", "a dog"), ("right", "a cat")):
+        Path(name).write_text(f"{text}\n")
+    assert run(["score", "one", "-r", "right", "--baseline", "other"]) == 0
+    out = capsys.readouterr().out.rstrip("\n").split("\n")
+    assert out[-3].split()[-2:] == ["-", "-"]
+    assert out[-1] == "with fewer than 30 segments (1): one segment has no p-value; no interval"
+    assert run(["score", "one", "-r", "right", "--baseline", "other", "--json"]) == 0
+    (found, *_) = json.loads(capsys.readouterr().out)["comparisons"]
+    assert (found["p_value"], found["difference"]["low"], found["segments"]) == (None, None, 1)
 
 
 def test_the_test_and_sacrebleus_figure_are_named(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["score", "hyp", "-r", "ref", "--baseline", "worse", "--resamples", "40", "--significance"]
     assert run([*arguments, "randomization", "--sacrebleu-p", "-m", "bleu", "-m", "rouge1"]) == 0
-    heads, bleu, rouge, note = capsys.readouterr().out.rstrip("\n").split("\n")[-4:]
+    heads, bleu, rouge, note, _ = capsys.readouterr().out.rstrip("\n").split("\n")[-5:]
     assert heads.endswith("p-value  sacrebleu p") and note.startswith("paired approximate randomization, 40 resamples")
     theirs = sacrebleu.significance.PairedTest(
         [("worse", WORSE), ("hyp", HYPOTHESES)], {"BLEU": sacrebleu.BLEU()}, [REFERENCES], "ar", 40

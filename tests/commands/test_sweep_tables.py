@@ -9,7 +9,7 @@ import pytest
 from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.recipe.sweep import CellValue, Layout
 from sparsenmt.report.plots import Panel
-from sparsenmt.workflows.sweep_table import Observation, grids, notes, panels, report
+from sparsenmt.workflows.sweep_table import Observation, grids, notes, panels, report, seed_means
 
 
 def observed(
@@ -21,7 +21,7 @@ def observed(
     baseline: str | None = None,
     **labels: str,
 ) -> Observation:
-    test = None if p is None else {"difference": -1.0 if p > 0 else 1.0, "p_value": abs(p)}
+    test = None if p is None else {"difference": -1.0 if p > 0 else 1.0, "p_value": abs(p), "segments": 3003}
     values = {} if value is None else {"quality": value, "parameters": 7_582_000.0, "attended": 8.04}
     name = "-".join(labels.values())
     group = "-".join(label for axis, label in labels.items() if axis != "seed")
@@ -207,12 +207,13 @@ def test_differences_within_the_scatter_of_seeds_are_marked() -> None:
     ]
     layout = Layout(rows="system", columns="k", baseline={"system": "dense"})
     (grid,) = grids(layout, found)
-    assert [row[1] for row in grid.rows] == ["30.40±0.40 ", "30.20±0.20~", "28.20±0.28 (2) ", "20.00 (1)*"]
+    assert [row[1] for row in grid.rows] == ["30.40±0.40 ", "30.20±0.20~", "28.20±0.28 (2)*", "20.00 (1)*"]
     scatter = "smaller than the seeds' scatter: Welch's 95% interval of the difference of means holds 0"
     test = PairedTest("randomization", 500)
     assert notes(layout, found, test) == [
         f"* significantly worse than system dense, + better, in cells of one seed: p < 0.05, {test}",
         f"~ difference from system dense {scatter}",
+        "* worse, + better, in cells of several seeds: p < 0.05, paired t-test of the differences of the same seed",
         "mean ± sample standard deviation over 3 seeds; (n): over n of them",
     ]
     variants, means = report("s", "Title", found, ["system", "k", "seed"]).tables
@@ -225,11 +226,35 @@ def test_differences_within_the_scatter_of_seeds_are_marked() -> None:
     assert rows["far-8"]["within_scatter"] == "no" and rows["far-8"]["high"] < 0
     assert rows["single-8"]["deviation"] is rows["single-8"]["low"] is rows["single-8"]["within_scatter"] is None
     assert rows["dense-8"]["difference"] is None
-    assert notes(None, found, test)[1] == f"deviation: sample standard deviation; within scatter: difference {scatter}"
+    # Of the same seed: 0, -0.2, -0.4, with a mean of -0.2 ± 4.303 * 0.2 / sqrt(3).
+    assert (near["seeds_low"], near["seeds_high"]) == (pytest.approx(-0.697, abs=1e-3), pytest.approx(0.297, abs=1e-3))
+    assert near["p_of_seeds"] == pytest.approx(0.2254, abs=1e-4)
+    assert rows["single-8"]["p_of_seeds"] is rows["dense-8"]["p_of_seeds"] is None
+    named = notes(None, found, test)[1]
+    assert named.startswith(f"deviation: sample standard deviation; within scatter: difference {scatter}; p of seeds")
     by_seed = Layout(rows=["system", "seed"], columns="k", baseline={"system": "dense"})
     (grid,) = grids(by_seed, found)
     assert [row[2] for row in grid.rows[3:]] == ["30.00*", "30.20*", "30.40*", "28.00*", "28.40*", "20.00*"]
     assert notes(by_seed, found, test) == [f"* significantly worse than system dense, + better: p < 0.05, {test}"]
+
+
+def test_differences_of_the_same_seed_are_tested_beside_the_scatter() -> None:
+    """Seeds scatter together: what lies within their scatter may differ by as much in each of them."""
+    dense = (39.5, 39.2, 40.2)
+    found = [
+        *(replace(each, test=None) for each in seeded("dense", *dense, baseline=None)),
+        *seeded("adaptive", *(one + other for one, other in zip(dense, (-0.28, -0.33, -0.51), strict=True))),
+        *seeded("1.5", *(one + other for one, other in zip(dense, (-0.27, 0.03, -0.22), strict=True))),
+    ]
+    (grid,) = grids(Layout(rows="system", columns="k", baseline={"system": "dense"}), found)
+    assert [row[1] for row in grid.rows] == ["39.63±0.51  ", "39.26±0.41~*", "39.48±0.43~ "]
+    rows = {row["variant"]: row for row in report("s", "", found, ["system", "k", "seed"]).tables[1].records()}
+    assert (rows["adaptive-8"]["p_of_seeds"], rows["1.5-8"]["p_of_seeds"]) == (
+        pytest.approx(0.033, abs=5e-4),
+        pytest.approx(0.240, abs=5e-4),
+    )
+    shifted = [replace(each, labels={**each.labels, "seed": "9" + each.labels["seed"]}) for each in found[3:]]
+    assert all(each.paired is None for each in seed_means([*found[:3], *shifted]).values()), "no seed in common"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from sparsenmt.decoding import decoding_time as timing
-from sparsenmt.decoding.decoding_time import time_decoding
+from sparsenmt.decoding.decoding_time import DecodingTime, time_decoding
 
 LINES = ["a", "b", "c", "d", "e"]
 
@@ -36,7 +36,16 @@ def test_turns_warm_up_and_the_fastest_turn(monkeypatch: pytest.MonkeyPatch) -> 
     times = time_decoding(systems, LINES, rounds=2, advance=told.append)
     assert calls == [("x", 4), ("x", 5), ("y", 4), ("y", 5)] * 2
     assert {name: (each.seconds, each.result) for name, each in times.items()} == {"x": (3.0, 6), "y": (2.0, 4)}
+    assert {name: each.turns for name, each in times.items()} == {"x": (5.0, 3.0), "y": (2.0, 4.0)}
     assert told == [1] * 4
+
+
+def test_what_lies_within_the_spread_of_turns_is_equal() -> None:
+    slow, near, fast, once = (DecodingTime(turns, None) for turns in ((5.0, 4.0, 6.0), (3.9, 4.1), (3.0, 3.8), (4.0,)))
+    assert (slow.seconds, slow.median, slow.spread) == (4.0, 5.0, 0.5) and once.spread is None
+    assert (near.against(slow), slow.against(near), fast.against(slow)) == ("equal", "equal", "faster")
+    assert slow.against(fast) == "slower" and once.against(slow) is slow.against(once) is None
+    assert slow.per(2).turns == (2.5, 2.0, 3.0) and slow.per(2).spread == slow.spread
 
 
 def test_without_warm_up() -> None:

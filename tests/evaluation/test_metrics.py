@@ -129,6 +129,15 @@ def test_rouge_lsum_sees_sentences() -> None:
     assert value("rouge1", marked, [["null eins zwei drei"]], language="de") == 100, "the marker is no word"
 
 
+@pytest.mark.parametrize("language", ["en", "de"])
+@pytest.mark.parametrize("marker", ["<n>", "<q>", "<doc>"])
+def test_markers_glued_to_words_are_those_between_spaces(marker: str, language: str) -> None:
+    glued, spaced = f"A b.{marker}C d.", f"C d. {marker} A b."
+    for metric, wanted in (("rougeLsum", spaced), ("rouge1", "C d. A b."), ("rouge2", f"A b. {marker} C d.")):
+        assert value(metric, [glued], [[wanted]], language=language) == value(metric, [wanted], [[wanted]]) == 100
+    assert value("rouge1", [glued], [[f"A b n q doc {marker} c d"]], language=language) < 100
+
+
 def test_rouge_lsum_of_the_definitions_example() -> None:
     """Lin 2004, section 3.2: against w1 w2 w3 w4 w5 the union of both sentences' subsequences is w1 w2 w3 w5."""
     reference, candidate = "w1 w2 w3 w4 w5", ["w1 w2 w6 w7 w8", "w1 w3 w8 w9 w5"]
@@ -151,7 +160,9 @@ def test_rouge_lsum_of_the_definitions_example() -> None:
         ("It costs 3.50 euros.", ["It costs 3.50 euros."]),
         ("One. Two <n> three", ["One. Two", "three"]),
         ("<n> one <n> <n> two <n>", ["one", "two"]),
-        ("a<n>b. c", ["a<n>b.", "c"]),
+        ("a<n>b. c", ["a", "b. c"]),
+        ("A b.<n>C d.<q>E<doc> f. g", ["A b.", "C d.", "E", "f. g"]),
+        ("a < n > b <nn> <s>", ["a < n > b <nn> <s>"]),
         ("One. Two\nthree", ["One. Two", "three"]),
         ("はい。「いいえ。」そう", ["はい。", "「いいえ。」", "そう"]),
         ("", []),

@@ -11,7 +11,12 @@ from sparsenmt.report.columns import aligned
 
 SCORES = [Score("bleu", 37.123456, "tok:13a"), Score("rougeLsum", 5.0, "stem:no")]
 COMPARISON = Comparison(
-    "bleu", Estimate(37.1, 37.0, 36.0, 38.0), Estimate(36.0, 36.0, 35.5, 36.5), Estimate(1.1, 1.0, -0.25, 2.0), 0.0421
+    "bleu",
+    Estimate(37.1, 37.0, 36.0, 38.0),
+    Estimate(36.0, 36.0, 35.5, 36.5),
+    Estimate(1.1, 1.0, -0.25, 2.0),
+    0.0421,
+    90,
 )
 
 

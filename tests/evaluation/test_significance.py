@@ -18,7 +18,14 @@ import significance
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import corpus_scores, statistics
 from sparsenmt.evaluation.scorer import ScoringSettings
-from sparsenmt.evaluation.significance import PairedTest, compare, compare_statistics, welch_interval
+from sparsenmt.evaluation.significance import (
+    FEWEST,
+    PairedTest,
+    compare,
+    compare_statistics,
+    seed_test,
+    welch_interval,
+)
 from sparsenmt.metric import METRICS as ALL
 from sparsenmt.recipe.choices import SignificanceMethod
 
@@ -107,10 +114,12 @@ def test_randomization_agrees_with_all_exchanges(name: str, system: list[str]) -
         for first in map(np.array, product((0, 1), repeat=8))
     ]
     exact = np.mean([abs(value) >= abs(values[0]) - 1e-9 for value in values])
-    (one,) = compare(hypotheses, baseline, references, ScoringSettings([name]), PairedTest("randomization", 3000))
-    assert one.difference.value == pytest.approx(values[0])
     assert 0.005 < exact < 0.9
-    assert one.p_value == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 3000))
+    for fewest, error in ((0, 4 * np.sqrt(exact * (1 - exact) / 3000)), (FEWEST, 1e-12)):
+        test = PairedTest("randomization", 3000, fewest=fewest)
+        (one,) = compare(hypotheses, baseline, references, ScoringSettings([name]), test)
+        assert one.difference.value == pytest.approx(values[0])
+        assert one.p_value == pytest.approx(exact, abs=error)
 
 
 @pytest.mark.parametrize(("method", "name"), [("bootstrap", "bs"), ("randomization", "ar")])
@@ -182,6 +191,27 @@ def test_the_interval_of_means_over_seeds(
     assert welch_interval(theirs, ours) == pytest.approx((-found[1], -found[0]))
 
 
+@pytest.mark.parametrize(
+    ("differences", "half", "p_value"),
+    [  # by tables of Student's distribution; p with 1 and 2 degrees of freedom has a closed form
+        ([-0.28, -0.33, -0.51], 4.302653 * 0.120968 / 3**0.5, 1 - 5.344755 / (2 + 5.344755**2) ** 0.5),
+        ([-0.18, -0.18, -0.29], 4.302653 * 0.063509 / 3**0.5, 0.0275),
+        ([1.0, 3.0], 12.706205, 1 - 2 * np.arctan(2.0) / np.pi),
+        ([0.5, -0.5], 12.706205 * 0.5, 1.0),
+        ([2.0, 2.0, 2.0], 0.0, 0.0),
+        ([0.0, 0.0], 0.0, 1.0),
+    ],
+)
+def test_trainings_of_the_same_seed_are_tested_by_their_differences(
+    differences: list[float], half: float, p_value: float
+) -> None:
+    found, mean = seed_test(differences), np.mean(differences)
+    assert found is not None and found.seeds == len(differences) and found.difference == pytest.approx(mean)
+    assert (found.low, found.high) == pytest.approx((mean - half, mean + half), abs=1e-4)
+    assert found.p_value == pytest.approx(p_value, abs=1e-4)
+    assert seed_test(differences[:1]) is None
+
+
 def test_one_seed_has_no_scatter_and_equal_ones_have_none() -> None:
     assert welch_interval([1.0], [2.0, 3.0]) is None and welch_interval([1.0, 2.0], []) is None
     assert welch_interval([1.0, 1.0], [3.0, 3.0]) == (-2, -2)
@@ -199,10 +229,52 @@ def test_the_seed_decides() -> None:
     assert all(one != another for one, another in zip(first, other, strict=True))
 
 
-def test_one_sentence_is_enough() -> None:
-    (one,) = compare(["a b c d"], ["a b c e"], [["a b c d"]], ScoringSettings(["bleu"]), PairedTest("randomization", 5))
-    assert one.system.low == one.system.high == pytest.approx(100)
-    assert one.p_value == 1, "one exchange of one sentence is as probable as none"
+@pytest.mark.parametrize("method", METHODS)
+def test_one_sentence_has_no_p_value(method: SignificanceMethod) -> None:
+    """One exchange of one sentence is as probable as none, and all samples are the sentence itself."""
+    (one,) = compare(["a b c d"], ["a b c e"], [["a b c d"]], ScoringSettings(["bleu"]), PairedTest(method, 5))
+    assert one.system.value == pytest.approx(100) and one.difference.value > 0
+    assert one.p_value is None and one.system.interval is None and one.difference.half_width is None
+    assert PairedTest().few([one.segments]) == (
+        "with fewer than 30 segments (1): one segment has no p-value; no interval"
+    )
+
+
+@pytest.mark.parametrize("segments", [2, 5, 10])
+def test_few_segments_are_told_apart_no_more_often_than_promised(segments: int) -> None:
+    work = {"metric": "bleu", "sentences": 300, "pairs": 400, "segments": segments, "resamples": 50}
+    before, now = (significance.error_rates(work, "bootstrap", fewest) for fewest in (0, FEWEST))
+    assert before["p"] > now["p"], "the bootstrap, which draws the same segments again and again"
+    assert now["p"] <= 0.07 and now["interval"] == 0
+    if segments <= 5:
+        assert now["p"] == 0, "no exchange of them is rarer than one in sixteen"
+
+
+@pytest.mark.parametrize("segments", [2, 7, 13, 14, 29, 30])
+def test_few_segments_are_tested_alike_by_either_method(segments: int) -> None:
+    lines = [each[:segments] for each in (NEAR, GOOD)]
+    found = [
+        compare(*lines, [REFERENCES[:segments]], ScoringSettings(["bleu"]), PairedTest(method, 300))[0]
+        for method in METHODS
+    ]
+    few = segments < FEWEST
+    assert (found[0].p_value == found[1].p_value) is few and found[0].segments == segments
+    assert all((one.difference.interval is None) is few for one in found)
+    if segments == 2:
+        assert found[0].p_value in (0.5, 1)
+
+
+def test_tests_of_few_segments_are_named() -> None:
+    test = PairedTest(resamples=300)
+    assert test.describe([200, 30]) == "paired bootstrap, 300 resamples" and not test.few([])
+    exchanges = "all exchanges of the two outputs of a segment"
+    assert test.describe([7, 200, 7]) == (
+        f"paired bootstrap, 300 resamples; with fewer than 30 segments (7): {exchanges}; no interval"
+    )
+    assert test.few([1, 4, 15]) == (
+        f"with fewer than 30 segments (1, 4, 15): one segment has no p-value; {exchanges}, p at least 0.125 with 4; "
+        "paired approximate randomization, 300 resamples; no interval"
+    )
 
 
 def test_bad_input_is_named() -> None:

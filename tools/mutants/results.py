@@ -43,10 +43,14 @@ RESULTS = (
         "tests/evaluation/test_significance.py",
         (
             "absolute differences that are centred",
-            "np.abs(exchanged - exchanged.mean()) >=",
-            "distances - distances.mean() >=",
+            "np.abs(differences - differences.mean()) >=",
+            "np.abs(differences) - np.abs(differences).mean() >=",
         ),
-        ("differences that are not centred", "np.abs(exchanged - exchanged.mean()) >=", "np.abs(exchanged) >="),
+        ("differences that are not centred", "np.abs(differences - differences.mean()) >=", "np.abs(differences) >="),
+        ("the bootstrap of few segments", "if few else _share(extreme)", "if False else _share(extreme)"),
+        ("a p-value of one segment", "    if rows < 2:", "    if rows < 1:"),
+        ("exchanges without their opposites", "np.arange(2 ** (rows - 1))", "np.arange(2 ** (rows - 1) - 1)"),
+        ("seeds with n in the place of n - 1", "float(np.std(differences, ddof=1))", "float(np.std(differences))"),
         ("a one-sided bootstrap", "np.abs(exchanged - exchanged.mean()) >=", "exchanged - exchanged.mean() >="),
         ("a one-sided randomization", "extreme = distances >= observed", "extreme = exchanged >= observed"),
         (
@@ -164,7 +168,8 @@ RESULTS = (
             "return shares / seeing.sum(-1),",
             "return attended.sum(-1).double() / visible.sum(-1),",
         ),
-        ("a density that counts weights that no normal number holds", "(seen.weights >= LEAST)", "(seen.weights != 0)"),
+        ("a density that counts weights that no normal number holds", "seen.weights >= LEAST", "seen.weights != 0"),
+        ("dropped positions that count as attended", "if seen.kept is not None:", "if False:"),
         ("queries that are padding", "seeing = seen.real[:, None] & (visible > 0)", "seeing = visible > 0"),
     ),
     *mutants_of(

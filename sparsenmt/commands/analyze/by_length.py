@@ -45,7 +45,7 @@ def command(arguments: AnalysisArguments, reference: Path, edges: str | None, **
     """Quality by the length of sentences, of models and of files of translations, in any order.
 
     Models translate --input, without the heads of --disable-heads: MODEL=SITE:N,N disables heads of one model only,
-    named as in the table. Each system is compared with the first, in buckets of at least ten sentences.
+    named as in the table. Each system is compared with the first.
     """
     from sparsenmt.analysis.length_buckets import COMPARE_MT_EDGES, measure_by_length
 

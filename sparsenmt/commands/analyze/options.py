@@ -11,6 +11,8 @@ import click
 
 from sparsenmt.commands.options import (
     PATH,
+    PIPE,
+    TEXT,
     Decorator,
     batch_tokens_option,
     beam_size_option,
@@ -32,17 +34,17 @@ _INPUT = click.option(
     "--input",
     "-i",
     "input",
-    type=PATH,
+    type=TEXT,
     help="Source text: one sentence a line, plain or gzipped; or CoNLL-U, whose tags are used.",
 )
 _LIMIT = click.option("--limit", type=click.IntRange(1), help="Number of lines to read.  [default: all]")
 _SENTENCES = click.option("--sentence", "sentences", multiple=True, help="A sentence instead of --input; repeatable.")
 _READ_TEXT = (
-    click.option("--text", type=PATH, help="Text that language models read, plain or gzipped, in place of --input."),
+    click.option("--text", type=TEXT, help="Text that language models read, plain or gzipped, in place of --input."),
     click.option("--tokens", type=click.IntRange(1), help="Tokens of --text to read.  [default: 32,768]"),
 )
 _TARGET = click.option(
-    "--target", type=PATH, help="Translations that the decoder reads, line by line.  [default: the model's own]"
+    "--target", type=TEXT, help="Translations that the decoder reads, line by line.  [default: the model's own]"
 )
 _WORDS = click.option(
     "--words",
@@ -54,7 +56,7 @@ _WORDS = click.option(
 _LANGUAGE = click.option(
     "--language", help="Language of the text, for --words.  [default: the first model's source language]"
 )
-reference_option = click.option("--reference", "-r", type=PATH, required=True, help="Reference translation of --input.")
+reference_option = click.option("--reference", "-r", type=PIPE, required=True, help="Reference translation of --input.")
 
 
 def site_option(default: str, text: str = "Attention site of the heads.") -> Decorator:

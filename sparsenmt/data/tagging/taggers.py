@@ -240,9 +240,15 @@ def _not_installed(package: str, how: str) -> UserError:
 
 
 def _not_covered(name: str, language: str, covered: str) -> UserError:
+    pipeline = f"{language}_core_{'web' if language in ('en', 'zh') else 'news'}_sm"
+    models = {
+        "stanza": f"`pip install stanza` and `python -c \"import stanza; stanza.download('{language}')\"`",
+        "spacy": f"`pip install spacy` and `python -m spacy download {pipeline}`",
+    }
+    commands = "; or ".join(f"{models[each]} for {each}" for each in ([name] if name in models else models))
     return UserError(
         f"the tagger {name} does not cover the language {language!r}; it covers {covered}",
         where="data.tagger.language",
-        hint="Write the language's code there or as data.source_language, choose another tagger, or give tags "
-        "beside the text.",
+        hint=f"Install one that does: {commands}. Or give tags beside the text; or, if the code is wrong, write the "
+        "language's there or as data.source_language.",
     )

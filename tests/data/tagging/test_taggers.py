@@ -107,8 +107,10 @@ class TestHanTa:
             assert sum(gold is tag for gold, tag in pairs) > least * len(pairs)
 
     def test_other_languages_are_refused(self) -> None:
-        with pytest.raises(UserError, match="hanta does not cover the language 'fr'; it covers en, de, nl"):
+        with pytest.raises(UserError, match="hanta does not cover the language 'fr'; it covers en, de, nl") as error:
             open_tagger("hanta", "fr")
+        assert "python -m spacy download fr_core_news_sm` for spacy" in str(error.value.hint)
+        assert "stanza.download('fr')" in str(error.value.hint) and "give tags" in str(error.value.hint)
 
 
 @pytest.mark.parametrize(("name", "package"), [("hanta", "HanTa"), ("spacy", "spaCy"), ("stanza", "Stanza")])
