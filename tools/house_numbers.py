@@ -96,6 +96,7 @@ LINES = {
     "a GPU: fewer calls a step and an update, no kernels asked, benchmarks on a device": 60,
     "a validation of two sentences before training; one mask of the memory for all steps": 35,
     "kernels without memory, what they are kept for, and what they have lost; shapes that they check": 60,
+    "the field: foreign tokenizers and search settings, text of any length and kind told, tests of few segments": 2_750,
 }
 """The most lines of the package: what was planned for each part. New abilities get a line of their own here."""
 
