@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import partial
@@ -90,13 +90,20 @@ def examine_round_trips(report: PreparedReport, data: Data) -> list[RoundTrips]:
         trips = RoundTrips(side)
         tokenizer = tokenizers.source if side == "source" else tokenizers.target
         for corpus in data.train:
-            lines = (line[:_LONGEST] for line in read_lines(corpus.files[side]))
-            some = islice(enumerate(lines), 0, None, step)
+            some = islice(_numbered(corpus.files[side]), 0, None, step)
             for batch in bounded_batches(some, lambda entry: len(entry[1])):
                 lowercase = data.tokenizer.lowercase and data.tokenizer.from_model is None
                 trips.add(tokenizer, corpus.files[side], batch, lowercase)
         found.append(trips)
     return found
+
+
+def _numbered(path: str) -> Iterator[tuple[int, str]]:
+    """Lines, or parts of long ones, with the numbers of their lines from 0."""
+    number = 0
+    for part in read_line_parts(path):
+        yield number, part.text[:_LONGEST]
+        number += part.ends
 
 
 def _line_count(report: PreparedReport) -> int:
