@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from sparsenmt.devices import device_memory
-from sparsenmt.errors import UserError, is_out_of_memory, method_error, outside_error
+from sparsenmt.errors import UserError
 from sparsenmt.model.adapters import add_adapters
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.freeze import freeze
@@ -95,7 +95,7 @@ def methods_of_words(recipe: schema.Recipe) -> list[str]:
 def _build(socket: Socket, choice: MethodChoice, where: str, **context: Any) -> Any:
     """Build a method with its options; its ValueError becomes a `UserError` at the method's key.
 
-    So does every error of a method from outside the package, whose results are checked when the model runs.
+    The results of a method from outside the package are checked when the model runs.
     """
     method = registry.get(socket, choice.name)
     options = method.options.model_validate(choice.options)
@@ -108,10 +108,10 @@ def _build(socket: Socket, choice: MethodChoice, where: str, **context: Any) -> 
             hint="Change the method's options, or choose another method.",
         ) from None
     except Exception as error:
-        if method.outside is None or isinstance(error, UserError) or is_out_of_memory(error):
-            raise
-        called = f"The method is built as {BUILD_CONTEXT[socket]}."
-        raise outside_error(error) or method_error(method.title, error, f"{method.outside}, {where}", called) from None
+        if method.outside is not None:  # for `outside_error`: a call with wrong arguments never gets into its code
+            built_as = f"It is built as {BUILD_CONTEXT[socket]}."
+            vars(error)["of_method"] = (method.title, f"{method.outside}, {where}", f"Correct the method. {built_as}")
+        raise
     if method.outside is not None and isinstance(built, torch.nn.Module):
         check_results(built, method.title, method.outside)
     return built

@@ -131,6 +131,9 @@ def outside_error(error: BaseException) -> UserError | None:
             name, _ = getattr(own, "__dict__", {}).get("outside_method", (" or ".join(_outside[file]), file))
             found = method_error(name, error, f"{file}:{trace.tb_lineno}")
         trace = trace.tb_next
+    if found is None and "of_method" in vars(error):
+        name, place, hint = vars(error)["of_method"]
+        found = method_error(name, error, place, hint)
     cause = error.__cause__ or error.__context__
     return found or (None if cause is None else outside_error(cause))
 
