@@ -179,8 +179,8 @@ def _lengths(search: Mapping[str, Any], prefix: int) -> tuple[dict[str, Any], li
     limit = int(longest) - given - (1 if search.get("forced_eos_token_id") is not None else 0)
     if limit < max(1, keys["min_length"] + 1):
         notes.append(
-            f"The longest output, {longest} tokens with those that the decoder is given, is not longer than the shortest, "
-            f"{shortest}: here it is."
+            f"The longest output, {longest} tokens with those that the decoder is given, is not longer than the "
+            f"shortest, {shortest}: here it is."
         )
     return {"max_length_factor": 0.0, "max_length_offset": max(limit, 1), **keys}, notes
 
