@@ -364,6 +364,7 @@ FOLDERS: dict[str, Odd] = {
         "bart", {"min_length": 20, "max_length": 12}, said="is not longer than the shortest", differs=True
     ),
     "bart, no n-gram twice": Odd("bart", {**BEAM, "no_repeat_ngram_size": 2}, said=CUT),
+    "bart, no token twice": Odd("bart", {"no_repeat_ngram_size": 1}, said="no_repeat_ngram_size: 1", differs=True),
     "bart, no search": Odd("bart", None, {"force_bos_token_to_be_generated": True, "max_length": 12, "min_length": 6}),
     "bart, no forced beginning": Odd("bart", {"forced_bos_token_id": None}),
     "bart, another forced beginning": Odd("bart", {"forced_bos_token_id": 9}),
