@@ -14,7 +14,7 @@ from sparsenmt.data.batching import framed_feature, pad
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import bounded_batches
-from sparsenmt.data.tokenizers.frame import Frame
+from sparsenmt.data.tokenizers.frame import Frame, begins_with_language
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
 from sparsenmt.data.vocabulary import EOS, UNK
 from sparsenmt.data.word_spaces import character_count
@@ -89,7 +89,8 @@ def cut_summary(cut: int, limit: int) -> str:
 class UnknownLines:
     """The lines of a text of which a model's vocabulary knows less than half: by characters, spaces not counted.
 
-    A run of unknown characters is one token of SentencePiece, so that a share of tokens would say little.
+    A run of unknown characters is one token of SentencePiece, so that a share of tokens would say little. Also the
+    lines that begin with the name of a language, which is text like any other.
     """
 
     def __init__(self, bundle: Bundle, side: Literal["source", "target"] = "source") -> None:
@@ -98,11 +99,16 @@ class UnknownLines:
         self._side = side if language == side else f"{side} ({language})"  # the side is the default
         self._vocabulary = "the model's vocabulary" if bundle.tokenizers.shared else f"the {side} vocabulary"
         self._read, self._found, self._first = 0, 0, list[int]()
+        self._languages = bundle.tokenizers.language_names
+        self._translates = not bundle.recipe.data.is_language_model
+        self._named = list[int]()
 
     def add(self, number: int, ids: Sequence[int], text: str) -> bool:
         """Read a line, numbered from 0; return True if it is mostly unknown."""
         characters = character_count(text)
         self._read += characters > 0
+        if len(self._named) < _NAMED and self._translates and begins_with_language(text, self._languages):
+            self._named.append(number + 1)
         if UNK not in ids:
             return False
         if 2 * sum(map(character_count, unknown_texts(self._tokenizer, text))) <= characters:
@@ -111,16 +117,31 @@ class UnknownLines:
         self._first += [number + 1] if len(self._first) < _NAMED else []
         return True
 
-    def counts(self) -> tuple[int, int, list[int]]:
-        """Return the lines that were read, those that were found, and the numbers of the first of these."""
-        return self._read, self._found, self._first
+    def counts(self) -> tuple[int, int, list[int], list[int]]:
+        """Return the lines that were read, those that were found, and the numbers of the first of both kinds."""
+        return self._read, self._found, self._first, self._named
 
-    def merge(self, read: int, found: int, first: Sequence[int]) -> None:
+    def merge(self, read: int, found: int, first: Sequence[int], named: Sequence[int]) -> None:
         """Add the `counts` of lines that come after these."""
         self._read, self._found, self._first = self._read + read, self._found + found, [*self._first, *first][:_NAMED]
+        self._named = [*self._named, *named][:_NAMED]
 
     def warning(self, text: str = "") -> str | None:
         """Return the warning about these lines; None if there are none. ``text``: its name."""
+        warnings = filter(None, (self._unknown_warning(text), self._language_warning(text)))
+        return "\n".join(warnings) or None
+
+    def _language_warning(self, text: str) -> str | None:
+        if not self._named:
+            return None
+        lines = f"line{'s' if len(self._named) > 1 else ''} {', '.join(map(str, self._named))}"
+        more = " and others" if len(self._named) == _NAMED else ""
+        begin = "begin" if len(self._named) > 1 else "begins"
+        why = "remove it, and give --source-language and --target-language" if self._languages else "the model has none"
+        name = f"{text}: " if text else ""
+        return f"warning: {name}{lines}{more} {begin} with the name of a language, which is read as text: {why}"
+
+    def _unknown_warning(self, text: str) -> str | None:
         if not self._found:
             return None
         lines = f"{self._found:,} of {self._read:,} lines are" if self._read > 1 else "the line is"
@@ -165,16 +186,28 @@ def warn_of_sources(bundle: Bundle, lines: Sequence[SourceLine], text: str, done
 
 
 def read_sources(bundle: Bundle, lines: Sequence[InputLine]) -> list[SourceLine]:
-    """Tokenize lines; tokens beyond the model's length are cut and counted, and a blank line has none."""
-    most, frame = bundle.max_source_length, bundle.frames.source
+    """Tokenize lines; tokens beyond the model's length are cut and counted, and a blank line has none.
+
+    A tag such as ``>>fra<<`` before a line is its language, in a model whose sources begin with that of the target.
+
+    Raises:
+        UserError: the model does not have the language of a tag.
+    """
+    most, usual, frames = bundle.max_source_length, bundle.frames.source, bundle.tokenizers.frames
     result = []
     # In parts: all tokens of long lines, before most are cut off, would need much memory.
     for part in bounded_batches(lines, lambda line: len(line.text)):
-        for line, ids in zip(part, bundle.tokenizers.source.encode_batch([line.text for line in part]), strict=True):
-            if not line.text.strip(" "):  # some tokenizers make a token of a space
+        framed: list[tuple[Frame | None, str]] = [(None, line.text) for line in part]
+        if frames.tagged:
+            options = bundle.recipe.decoding
+            framed = [frames.of_line(line.text, options, f"line {line.number + 1:,}") for line in part]
+        encoded = bundle.tokenizers.source.encode_batch([text for _, text in framed])
+        for line, (own, text), ids in zip(part, framed, encoded, strict=True):
+            if not text.strip(" "):  # some tokenizers make a token of a space
                 ids = []
+            frame = usual if own is None else own
             kept = frame.around([*ids[:most], EOS])
-            result.append(SourceLine(line.number, line.text, kept, max(len(ids) - most, 0), line.tags, frame))
+            result.append(SourceLine(line.number, text, kept, max(len(ids) - most, 0), line.tags, frame))
     return result
 
 

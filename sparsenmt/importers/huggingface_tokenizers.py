@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,13 @@ import torch
 from torch import Tensor
 
 from sparsenmt.data.tokenizers.added_tokens import AddedToken
-from sparsenmt.data.tokenizers.frame import Frames
+from sparsenmt.data.tokenizers.frame import TAG, Frames
 from sparsenmt.data.tokenizers.piece_tokenizer import PieceTokenizer
 from sparsenmt.data.tokenizers.pipeline_tokenizer import RANDOM, PipelineTokenizer, byte_pair_description
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
-from sparsenmt.data.vocabulary import BOS, SPECIAL_TOKENS, UNK
+from sparsenmt.data.vocabulary import BOS, EOS, SPACE, SPECIAL_TOKENS, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.importers.foreign_files import check_tokens, read_content, read_object
-from sparsenmt.importers.marian_vocabularies import TAG
 
 SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model")
 _SETTINGS, _ADDED = "tokenizer_config.json", "added_tokens_decoder"
@@ -45,7 +45,12 @@ _M2M = (
     "sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu"
 )
 _WMT_21 = "en ha is ja cs ru zh de"
-_CODE = re.compile(r"([a-z]{2,3}_[A-Z][A-Za-z]{1,3})|__([a-z]{2,3})__")
+_LANGUAGES = {
+    "marian": TAG,
+    "mbart": re.compile(r"([a-z]{2,3}_[A-Z][A-Za-z]{1,3})"),
+    "m2m_100": re.compile(r"([a-z]{2,3}_[A-Z][A-Za-z]{1,3})|__([a-z]{2,3})__"),
+}
+"""The names of languages' tokens, with the code."""
 _MASK = "<mask>"
 _MASKS = re.compile(r"<mask(_[12])?>|<unk_\d+>")  # those of PEGASUS, too
 _PEGASUS_OFFSET = 103
@@ -125,6 +130,15 @@ class _Files:
                 found |= {token} if isinstance(token, str) else set()
         return found
 
+    def language_of(self, name: str) -> str:
+        """The code of a language's token, such as ``en_XX``, ``eng_Latn``, ``__en__`` or ``>>en<<``; "" of others."""
+        found = self._languages.fullmatch(name) if self._languages else None
+        return next(filter(None, found.groups()), "") if found else ""
+
+    @cached_property
+    def _languages(self) -> re.Pattern[str] | None:
+        return _LANGUAGES.get("marian" if self.path("source.spm") else self.config["model_type"])
+
     def special(self) -> list[str]:
         """The additional special tokens in their order."""
         for name in ("special_tokens_map.json", _SETTINGS):
@@ -168,7 +182,8 @@ class HuggingFaceTokenizers:
         tokenizer = tokens.tokenizer(order, files.directory)
         frames = _frames(tokens, order, files)
         ids = torch.tensor(order.theirs)
-        languages, notes = _default_languages(tokens, files), _notes(tokens, files)
+        languages = _default_languages(tokens, files)
+        notes = (*_notes(tokens, files), *_template_notes(tokens, order, frames, files))
         return cls(Tokenizers(tokenizer, tokenizer, True, frames), ids, ids, languages, notes)
 
 
@@ -311,7 +326,7 @@ def _with_added(files: _Files, tokens: _Tokens) -> _Tokens:
     names, own, markers = list(tokens.names), files.named(), set(tokens.markers)
     found = []
     for id_, token in sorted(files.added().items()):
-        language, known = _language_of(token.content), id_ < len(tokens.names)
+        language, known = files.language_of(token.content), id_ < len(tokens.names)
         if token.content in own or (known and id_ in markers and names[id_] == token.content):
             continue
         if known and names[id_] not in (token.content, f"<unused_{id_}>"):
@@ -328,7 +343,7 @@ def _with_added(files: _Files, tokens: _Tokens) -> _Tokens:
         else:
             markers.discard(id_)
             found.append(token)
-    languages = _languages(names, markers)
+    languages = _languages(files, names, markers)
     return replace(tokens, names=names, markers=frozenset(markers), languages=languages, added=tuple(found))
 
 
@@ -338,9 +353,11 @@ def _read_fairseq(files: _Files) -> _Tokens:
     _check_pieces(files, pieces, ("<unk>", "<s>", "</s>"))
     names = ["<s>", "<pad>", "</s>", "<unk>", *pieces[3:]]
     first, added = len(names), files.added()
-    own = {id_: token.content for id_, token in added.items() if _language_of(token.content) or token.content == _MASK}
-    if not any(map(_language_of, own.values())):
-        listed = [token for token in files.special() if _language_of(token)]
+    own = {
+        id_: token.content for id_, token in added.items() if files.language_of(token.content) or token.content == _MASK
+    }
+    if not any(map(files.language_of, own.values())):
+        listed = [token for token in files.special() if files.language_of(token)]
         if not listed and files.config["model_type"] == "mbart":
             listed = [*_MBART.split(), *(_MBART_50.split() if _is_mbart_50(files, (), first) else ())]
         own = dict(enumerate([*listed, _MASK], first))
@@ -422,28 +439,22 @@ def _read_pipeline(files: _Files) -> _Tokens:
     users = {
         id_: token
         for id_, token in added.items()
-        if token.content not in own and not _language_of(token.content) and not _MASKS.fullmatch(token.content)
+        if token.content not in own and not files.language_of(token.content) and not _MASKS.fullmatch(token.content)
     }
     for id_, token in users.items():  # the package looks for them; decoding leaves out those that are special
         listed[id_] = {"normalized": not token.special, **listed.get(id_, {}), **asdict(token), "special": False}
     described["added_tokens"] = [listed[id_] for id_ in sorted(listed)]
     markers = frozenset(special - users.keys())
     description = json.dumps(described, ensure_ascii=False).encode(errors="surrogatepass")
-    return _Tokens(names, markers, _languages(names, markers), b"", description, tuple(users.values()))
+    return _Tokens(names, markers, _languages(files, names, markers), b"", description, tuple(users.values()))
 
 
 def _by_id(vocabulary: Mapping[str, int]) -> Iterator[tuple[int, str]]:
     return ((id_, name) for name, id_ in vocabulary.items())
 
 
-def _language_of(name: str) -> str:
-    """The code of a language's token: of ``en_XX``, ``eng_Latn``, ``__en__`` or ``>>en<<``; "" of any other token."""
-    found = TAG.fullmatch(name) or _CODE.fullmatch(name)
-    return next(filter(None, found.groups()), "") if found else ""
-
-
-def _languages(names: Sequence[str], among: Iterable[int]) -> dict[str, int]:
-    return {code: id_ for id_ in sorted(among) if (code := _language_of(names[id_]))}
+def _languages(files: _Files, names: Sequence[str], among: Iterable[int]) -> dict[str, int]:
+    return {code: id_ for id_ in sorted(among) if (code := files.language_of(names[id_]))}
 
 
 def _frames(tokens: _Tokens, order: _Order, files: _Files) -> Frames:
@@ -501,7 +512,7 @@ def _read_marian(files: _Files) -> HuggingFaceTokenizers:
     for name, vocabulary, size in zip(("source.spm", "target.spm"), paths, rows, strict=True):
         model, _ = _sentencepiece_pieces(files, name)
         names = files.vocabulary(vocabulary)
-        markers = {id_ for id_, each in enumerate(names) if each.startswith(">>") and _language_of(each)}
+        markers = {id_ for id_, each in enumerate(names) if files.language_of(each)}
         tokens = _with_added(files, _Tokens(names, frozenset(markers), sentencepiece=model))
         if separate and tokens.added:
             raise UserError(
@@ -529,6 +540,8 @@ def _notes(tokens: _Tokens, files: _Files) -> tuple[str, ...]:
         named = ", ".join(token.content for token in tokens.added[:_SHOWN])
         more = ", ..." if len(tokens.added) > _SHOWN else ""
         notes.append(f"Added tokens, each of which is one token wherever it stands in a text: {named}{more}.")
+        if tokens.sentencepiece and not files.path("vocab.json"):
+            notes.append(f"A space before them belongs to no token; fast tokenizers make one of it, {SPACE!r}.")
     known = {token.content for token in tokens.added} | set(tokens.names)
     if lost := [token for token in files.special() if token not in known]:
         more = ", ..." if len(lost) > _SHOWN else ""
@@ -540,3 +553,24 @@ def _notes(tokens: _Tokens, files: _Files) -> tuple[str, ...]:
     for key in (key for key in RANDOM if isinstance(model, dict) and model.get(key)):
         notes.append(f"`{key}` of the tokenizer is off: a text is divided in one way.")
     return tuple(notes)
+
+
+def _template_notes(tokens: _Tokens, order: _Order, frames: Frames, files: _Files) -> Iterator[str]:
+    """A note, if the post-processor of ``tokenizer.json`` puts other tokens around a source than its family has."""
+    text, language = "TEXT", "LANGUAGE"
+    post = (json.loads(tokens.description).get("post_processor") if tokens.description else None) or {}
+    found: list[str] = []
+    try:
+        for step in post.get("processors", [post]):
+            if step.get("type") == "TemplateProcessing":
+                found = [each["SpecialToken"]["id"] if "SpecialToken" in each else text for each in step["single"]]
+            elif step.get("type") in ("RobertaProcessing", "BertProcessing"):
+                found = [step["cls"][0], text, step["sep"][0]]
+        found = [language if files.language_of(each) else each for each in found]
+    except (AttributeError, IndexError, KeyError, TypeError):
+        raise UserError("not a post-processor", where=str(files.directory / "tokenizer.json"), hint=_TAKE_ALL) from None
+    places = [*frames.source_prefix, text, EOS, *frames.source_suffix]
+    names = {place: tokens.names[order.theirs[place]] for place in places if isinstance(place, int)}
+    own = [names[place] if isinstance(place, int) else text if place == text else language for place in places]
+    if found and found != own:
+        yield f"Sources are {' '.join(own)}, as in its family, not {' '.join(found)} of `tokenizer.json`."

@@ -18,6 +18,7 @@ import sentencepiece
 import torch
 from torch import Tensor
 
+from sparsenmt.data.tokenizers.frame import TAG
 from sparsenmt.data.tokenizers.piece_tokenizer import PieceTokenizer
 from sparsenmt.data.tokenizers.symbol_tokenizers import WordTokenizer
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
@@ -41,8 +42,6 @@ _LONG_NUMBER = re.compile(rf"[\ ]*:[\ \t]+{_NUMBER}", re.VERBOSE)
 _ESCAPE = re.compile(r"\\(?:(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8})|(.))")
 _ESCAPES = dict(zip("0abtnvfre \"'/\\N_LP", "\0\a\b\t\n\v\f\r\x1b \"'/\\\x85\xa0\u2028\u2029", strict=True))
 """Characters that a letter after a backslash stands for."""
-TAG = re.compile(r">>([^\s<>]+)<<")
-"""The token of a language, as models of several targets have it before a source."""
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ def _recipe(request: ImportRequest, found: ForeignModel) -> Recipe:
     frames = found.tokenizers.frames
     sides = zip(("source_language", "target_language"), request.languages, ("source", "target"), strict=True)
     for key, given, usual in sides:
-        if frames.languages and given is not None:
+        if given is not None and frames.uses(key.removesuffix("_language")):
             decoding[key] = given
         code = given if given is not None else decoding.get(key) or data.get(key, usual)
         if not _LANGUAGE.fullmatch(code):  # names of files begin with it
@@ -109,8 +109,9 @@ def _recipe(request: ImportRequest, found: ForeignModel) -> Recipe:
                 where=f"--{key.replace('_', '-')}" if given is not None else str(request.source),
                 hint=f"Give one of letters and digits, such as de or pt_BR: --{key.replace('_', '-')} CODE.",
             )
-        data[key] = code.partition("_")[0]  # en_XX and eng_Latn are text in en and eng
-    if None not in (chosen := (decoding.get("source_language"), decoding.get("target_language"))):
+        data[key] = re.split("[-_@]", code)[0]  # en_XX and eng_Latn are text in en and eng, and zh-cn in zh
+    chosen = decoding.get("source_language"), decoding.get("target_language")
+    if not any(code is None and frames.uses(side) for side, code in zip(("source", "target"), chosen, strict=True)):
         frames.choose(*chosen)
     languages = data["source_language"], data["target_language"]
     places = [dict(zip(("source", "target"), (f"{part}.{code}" for code in languages), strict=True)) for part in _DATA]

@@ -11,6 +11,7 @@ import pytest
 from sparsenmt.data.tokenizers.frame import Frames
 from sparsenmt.tensors import load_tensors
 from tests.commands.support import Run
+from tests.importers import sources
 
 Refused = Callable[..., str]
 
@@ -98,3 +99,57 @@ def test_a_language_that_is_missing_is_asked_for(refused: Refused, workspace: Pa
     assert "there are no tokenizers" in refused(
         "prepare", "small.yaml", "data.directory=x", "data.tokenizer.from_model=corpus"
     )
+
+
+@pytest.fixture
+def tagged(command: Run, workspace: Path) -> Path:
+    """An imported model of several targets, to German unless it is told otherwise."""
+    sources.hugging_face(workspace / "opus", "opus-mt-several-targets")
+    assert command("import", "opus", "tagged", "--target-language", "deu").code == 0
+    return workspace / "tagged"
+
+
+def test_a_tag_before_a_line_is_its_language(command: Run, refused: Refused, tagged: Path, workspace: Path) -> None:
+    lines = ["Two dogs are playing", "Who is reading?"]
+    (workspace / "plain").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (workspace / "mixed").write_text(f">>fra<< {lines[0]}\n{lines[1]}\n", encoding="utf-8")
+    scored = ("decode", tagged, "--json", "-i")  # an untrained model, whose scores show what it reads
+    german, french = (command(*scored, "plain", "--target-language", code).out for code in ("deu", "fra"))
+    assert german != french
+    mixed = command(*scored, "mixed")
+    assert mixed.out.splitlines() == [french.splitlines()[0], german.splitlines()[1]]
+    assert "warning" not in mixed.err
+    (workspace / "targets").write_bytes((workspace / "plain").read_bytes())
+    score = ("score", "--model", tagged, "--target", "targets", "--source")
+    found = [command(*score, name, *more).out for name, more in (("plain", ()), ("mixed", ()))]
+    assert found[0] != found[1]
+    (workspace / "other").write_text(f"{lines[0]}\n>>cmn_Hans<< {lines[1]}\n", encoding="utf-8")
+    said = refused("decode", tagged, "-i", "other", "-o", "out")
+    assert "line 2: the model does not have the language 'cmn_Hans'" in said and "deu, fra" in said
+    # The language of the source names texts, and is no token.
+    assert command("import", "opus", "english", "--source-language", "en", "--target-language", "deu").code == 0
+    assert command("decode", "english", "--json", "-i", "plain").out == german
+    assert "Leave it out" in refused("decode", "english", "-i", "plain", "--source-language", "en")
+    assert "'xx'" in refused("import", "opus", "wrong", "--target-language", "xx")
+
+
+@pytest.mark.parametrize(
+    ("family", "languages", "line", "why"),
+    [
+        ("opus-mt", (), ">>fra<< Two dogs", "the model has none"),
+        ("m2m-100", ("en", "de"), "__fr__ Two dogs", "remove it, and give --source-language and --target-language"),
+        ("nllb", ("eng_Latn", "deu_Latn"), "zul_Latn Two dogs", "remove it, and give"),
+        ("mbart-50", ("en_XX", "de_DE"), ">>fra<< Two dogs", "remove it, and give"),
+    ],
+)
+def test_the_name_of_a_language_that_is_read_as_text_is_told(
+    family: str, languages: tuple[str, ...], line: str, why: str, command: Run, workspace: Path
+) -> None:
+    sources.hugging_face(workspace / "theirs", family)
+    options = zip(("--source-language", "--target-language"), languages, strict=False)
+    assert command("import", "theirs", "ours", *(each for pair in options for each in pair)).code == 0
+    (workspace / "lines").write_text(f"Two dogs\n{line}\nTwo dogs\n", encoding="utf-8")
+    found = command("decode", "ours", "-i", "lines", "--max-length-offset", "3", "--max-length-factor", "0")
+    assert found.code == 0
+    expected = f"warning: line 2 begins with the name of a language, which is read as text: {why}"
+    assert found.err.count(expected) == 1

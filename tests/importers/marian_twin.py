@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,12 @@ ATTENTION = {"transformer-decoder-autoreg": "self-attention"}
 UNTIED = {"tied-embeddings-all": False}
 
 
-def vocabulary(folder: Path) -> sentencepiece.SentencePieceProcessor:
+def vocabulary(folder: Path, tags: Sequence[str] = ()) -> sentencepiece.SentencePieceProcessor:
     """A SentencePiece model as Marian makes them: `</s>` is 0 and `<unk>` 1. Written to ``vocab.spm``."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES * 3), model_writer=model, vocab_size=28, hard_vocab_limit=False,
-        bos_id=-1, eos_id=0, unk_id=1, minloglevel=3,
+        sentence_iterator=iter(SENTENCES * 3), model_writer=model, vocab_size=28 + len(tags), hard_vocab_limit=False,
+        user_defined_symbols=[*tags], bos_id=-1, eos_id=0, unk_id=1, minloglevel=3,
     )  # fmt: skip
     (folder / "vocab.spm").write_bytes(model.getvalue())
     return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())

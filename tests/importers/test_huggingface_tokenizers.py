@@ -153,8 +153,8 @@ def test_added_tokens_are_one_token_each(name: str, tmp_path: Path) -> None:
     read.tokenizers.save(tmp_path / "saved")
     theirs = read.source_ids.tolist()
     assert sorted(set(theirs)) == list(range(doc + 2))
-    (note,) = read.notes
-    assert note.endswith("in a text: <doc>, <sep2>.")
+    assert read.notes[0].endswith("in a text: <doc>, <sep2>.")
+    assert len(read.notes) == 1 + (name in ("mbart-25", "mbart-50", "nllb", "pegasus"))
     for tokenizers in (read.tokenizers, Tokenizers.load(tmp_path / "saved")):
         source = tokenizers.source
 
@@ -243,12 +243,19 @@ def test_a_tokenizer_json_that_was_saved_in_training(tmp_path: Path) -> None:
     saved.decoder = package.decoders.ByteLevel()
     saved.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>", "<sep2>"])
     saved.add_tokens(["<doc>"])
+    template = [("<s>", 0), ("</s>", 2)]
+    saved.post_processor = package.processors.TemplateProcessing(single="<s> $A </s>", special_tokens=template)
     saved.enable_truncation(3)
     saved.enable_padding(length=8)
     (tmp_path / "model").mkdir()
     saved.save(str(tmp_path / "model" / "tokenizer.json"))
     read = HuggingFaceTokenizers.read(tmp_path / "model", config | {"vocab_size": config["vocab_size"] + 2})
     assert any(note.startswith("`dropout` of the tokenizer is off") for note in read.notes)
+    assert not any("Sources are" in note for note in read.notes)
+    saved.post_processor = package.processors.TemplateProcessing(single="$A </s>", special_tokens=template)
+    saved.save(str(tmp_path / "model" / "tokenizer.json"))
+    again = HuggingFaceTokenizers.read(tmp_path / "model", config | {"vocab_size": config["vocab_size"] + 2})
+    assert "Sources are <s> TEXT </s>, as in its family, not TEXT </s> of `tokenizer.json`." in again.notes
     plain = HuggingFaceTokenizers.read(GOLDEN / "bart", config)
     source, theirs = read.tokenizers.source, read.source_ids.tolist()
     for line in LINES:
@@ -261,3 +268,13 @@ def test_a_tokenizer_json_that_was_saved_in_training(tmp_path: Path) -> None:
     small = source.reduced(sorted({*range(4), *source.required(ids)}))
     assert small.pieces(small.encode("two<doc><sep2>")) == source.pieces(ids)
     assert small.decode(small.encode("two<doc><sep2>")) == "two<doc>"
+
+
+def test_a_model_without_languages_has_none_by_the_form_of_a_token(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / "pegasus", tmp_path / "model")
+    config = FAMILIES["pegasus"]["config"]
+    first = config["vocab_size"]
+    (tmp_path / "model" / "added_tokens.json").write_text(json.dumps({"__sep__": first}), encoding="utf-8")
+    read = HuggingFaceTokenizers.read(tmp_path / "model", config | {"vocab_size": first + 1})
+    assert not read.tokenizers.frames
+    assert read.source_ids.tolist()[read.tokenizers.source.encode("a __sep__")[-1]] == first

@@ -328,3 +328,13 @@ def test_a_damaged_line_of_a_vocabulary_is_named(line: str, said: str, tmp_path:
     (tmp_path / "vocab.yml").write_text(f"</s>: 0\n<unk>: 1\n{line}\n", encoding="utf-8")
     with pytest.raises(UserError, match=said):
         read_vocabulary(tmp_path / "vocab.yml", "source")
+
+
+def test_tags_of_any_form_are_languages(tmp_path: Path) -> None:
+    codes = ["zh-cn", "cmn_Hans", "pt_BR", "sr@latin", "fra"]
+    twin = Twin.of(vocabulary(tmp_path, [f">>{code}<<" for code in codes]).get_piece_size())
+    found = read_marian(twin.write_npz(tmp_path / "model.npz"), [tmp_path / "vocab.spm"]).tokenizers
+    assert sorted(found.frames.languages) == sorted(codes)
+    for code in codes:
+        (token,) = found.frames.choose(None, code).source.prefix
+        assert found.source.pieces([token]) == [f">>{code}<<"]

@@ -7,6 +7,7 @@ a language before or after them, and its decoder begins with one.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,6 +19,8 @@ from sparsenmt.recipe import schema
 from sparsenmt.records import typed
 
 _NAMED = 12  # languages that a message lists
+TAG = re.compile(r">>([^\s<>]+)<<")
+"""The token of a language in models of several targets, which their users write before a source."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,25 @@ class Frames:
         """True if the language of a side is one of the tokens."""
         return side in (*self.source_prefix, *self.source_suffix, self.target_start, *self.target_prefix)
 
+    @property
+    def tagged(self) -> bool:
+        """True if the token of the target's language stands before a source, where a tag may be written, too."""
+        return "target" in self.source_prefix
+
+    def of_line(self, text: str, options: schema.Decoding, where: str) -> tuple[Frame | None, str]:
+        """The frame of a source that begins with a tag such as ``>>fra<<``, and the text after it; None without one.
+
+        Of a model whose sources are `tagged`.
+
+        Raises:
+            UserError: the model does not have the language; ``where`` names the line.
+        """
+        found = TAG.match(text.lstrip(" "))
+        if found is None:
+            return None, text
+        self._token("target", found[1], where)
+        return self.choose(options.source_language, found[1]).source, found.string[found.end() :].lstrip(" ")
+
     def of(self, options: schema.Decoding) -> FramePair:
         """The frames of the languages of decoding options; errors as for `choose`."""
         return self.choose(options.source_language, options.target_language)
@@ -135,7 +157,7 @@ class Frames:
             raise UserError(
                 f"the model does not have the language {code!r}",
                 where=where,
-                hint=f"Take one of: {self._listed(code)}.",
+                hint=f"Take one of: {self._listed(code)}." if self.uses(side) else "Leave it out: it reads none there.",
             )
         return self.languages[code]
 
@@ -201,3 +223,9 @@ class Frames:
         """Write the frames, if there are any."""
         if self:
             write_json(path, asdict(self))
+
+
+def begins_with_language(text: str, names: tuple[str, ...]) -> bool:
+    """Return True if a text begins with a tag such as ``>>fra<<``, or with one of the names of languages' tokens."""
+    text = text.lstrip(" ")
+    return TAG.match(text) is not None or text.startswith(names)

@@ -276,7 +276,7 @@ def _read(description: bytes) -> _Pipeline:
         normalizer, content = _without_map(values.get("normalizer"))
         own = text if content is None else json.dumps(values | {"normalizer": normalizer}, ensure_ascii=False)
         tokenizer = package.Tokenizer.from_str(own)
-        raw = [AddedToken(int(token["id"]), str(token["content"])) for token in kept if not token["normalized"]]
+        raw = [AddedToken(int(token["id"]), str(token["content"])) for token in kept if not token.get("normalized")]
         found = None if content is None else _CharacterMap(content, raw)
         moved = {int(token["id"]): int(tokenizer.token_to_id(token["content"])) for token in kept}
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:

@@ -155,6 +155,11 @@ class Tokenizers:
     frames: Frames = field(default_factory=Frames)
     shortlist: bytes | None = None
 
+    @property
+    def language_names(self) -> tuple[str, ...]:
+        """The names of the tokens of languages, such as ``__fr__``."""
+        return tuple(self.source.pieces(list(self.frames.languages.values())))
+
     def save(self, directory: Path) -> None:
         """Write both into a directory, which is created if it is missing."""
         directory.mkdir(parents=True, exist_ok=True)
