@@ -243,8 +243,12 @@ class Config:
         check_values(values, _KINDS, path)
         search = SearchSettings.read(directory, values)
         own = {key: value for key, value in values.items() if value is not None and key not in SEARCH_KEYS - {PADDING}}
-        of_search = search.values if search.start is None else {**search.values, "decoder_start_token_id": search.start}
-        found = cls(path, family, {**_DEFAULTS, **family.defaults, **of_search, **own}, search)
+        forced = listed(search.values.get("forced_bos_token_id"))
+        firsts = {"decoder_start_token_id": search.start, "eos_token_id": next(iter(search.ends), None)}
+        firsts["forced_bos_token_id"] = forced[0] if len(forced) == 1 else None
+        of_search = {**search.values, **firsts}
+        known = {key: value for key, value in of_search.items() if value is not None}
+        found = cls(path, family, {**_DEFAULTS, **family.defaults, **known, **own}, search)
         rows = max(found.number("vocab_size"), int(found.values.get("decoder_vocab_size") or 0))
         for key in (PADDING, "eos_token_id", "decoder_start_token_id", "forced_bos_token_id"):
             ids = listed(found.values.get(key))

@@ -146,6 +146,8 @@ def decoding_settings(
             notes.append(f"num_beams: {beams} is left out: with do_sample one hypothesis is drawn.")
     elif beams > 1:
         notes += _beam_notes(search, penalty)
+    if section["no_repeat_ngram"] == 1:
+        notes.append("no_repeat_ngram_size: 1 forbids the tokens that the decoder is given only in Transformers.")
     bad = _bad_words(search, never)
     if [unknown] in bad:
         section["unknown"] = "forbid"

@@ -364,9 +364,11 @@ FOLDERS: dict[str, Odd] = {
         "bart", {"min_length": 20, "max_length": 12}, said="is not longer than the shortest", differs=True
     ),
     "bart, no n-gram twice": Odd("bart", {**BEAM, "no_repeat_ngram_size": 2}, said=CUT),
+    "bart, no token twice": Odd("bart", {"no_repeat_ngram_size": 1}, said="no_repeat_ngram_size: 1", differs=True),
     "bart, no search": Odd("bart", None, {"force_bos_token_to_be_generated": True, "max_length": 12, "min_length": 6}),
     "bart, no forced beginning": Odd("bart", {"forced_bos_token_id": None}),
     "bart, another forced beginning": Odd("bart", {"forced_bos_token_id": 9}),
+    "bart, lists of one": Odd("bart", {"forced_bos_token_id": [9], "eos_token_id": [2], "forced_eos_token_id": [2]}),
     "bart, begins with bos": Odd("bart", {"bos_token_id": 0, "decoder_start_token_id": None}),
     "bart, no end": Odd("bart", {"eos_token_id": None}, said="eos_token_id is that of config.json", differs=True),
     "bart, no start": Odd("bart", {"decoder_start_token_id": None}, said="decoder_start_token_id is that"),
