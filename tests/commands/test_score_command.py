@@ -156,13 +156,16 @@ class FakeModel:
         self.decoding = Decoding(batch_tokens=512)
         self.bundle = SimpleNamespace(
             recipe=SimpleNamespace(
-                data=SimpleNamespace(source_language="en", target_language="de", documents=None),
+                data=SimpleNamespace(
+                    source_language="en", target_language="de", documents=None, is_language_model=False
+                ),
                 decoding=self.decoding,
                 training=Training(),
             ),
             tokenizers=SimpleNamespace(source=None, target=None, shared=True),
             features=FeatureSet({}),
             cuts_by_choice=False,
+            text=None,
             model=SimpleNamespace(plan=DepthPlan((0, 1), (0, 1), (2,), (2,))),
         )
         self.batch_tokens = 512
