@@ -8,6 +8,7 @@ Shapes: D model dimension, P positions, V their vocabulary, W this program's.
 from __future__ import annotations
 
 import io
+import json
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -135,7 +136,7 @@ def read(directory: Path) -> ForeignModel:
     found = convert(config, read_weights(directory), tokens.tokenizers, tokens.source_ids, tokens.target_ids)
     sides = zip(("source_language", "target_language"), tokens.languages, strict=True)
     found.recipe["decoding"] |= {key: code for key, code in sides if code is not None}
-    more = *tokens.notes, *_token_notes(config.search, tokens), *_template_notes(directory / "tokenizer.json", tokens)
+    more = *tokens.notes, *_token_notes(config.search, tokens), *_bare_notes(directory)
     return replace(found, notes=(*found.notes, *more))
 
 
@@ -179,38 +180,15 @@ def _token_notes(search: SearchSettings, tokens: HuggingFaceTokenizers) -> list[
     return notes
 
 
-def _template_notes(path: Path, tokens: HuggingFaceTokenizers) -> list[str]:
-    """A note if ``tokenizer.json`` puts other tokens around a source than this program does."""
-    frames = tokens.tokenizers.frames
-    if frames.languages or not path.is_file():  # of languages, the file has the two with which it was saved
+def _bare_notes(directory: Path) -> list[str]:
+    """A note if a tokenizer that is all in ``tokenizer.json`` puts no tokens around a source."""
+    path, settings = directory / "tokenizer.json", directory / TOKENIZER_CONFIG
+    if not (path.is_file() and settings.is_file() and read_object(settings).get("tokenizer_class") in _DESCRIBED):
         return []
-    try:
-        around = _around(read_object(path).get("post_processor") or {})
-    except (AttributeError, LookupError, TypeError, ValueError):
-        raise UserError("not a tokenizer", where=f"{path}: post_processor", hint=COPY_AGAIN) from None
-    ids = tokens.source_ids.tolist()
-    here = [ids[id_] for id_ in frames.source_prefix if isinstance(id_, int)], [ids[EOS]]
-    if around == here:
+    around = json.dumps(read_object(path).get("post_processor"))
+    if '"cls"' in around or '"SpecialToken"' in around:
         return []
-    there, own = (f"{before} before a source and {after} after it" for before, after in (around, here))
-    return [f"tokenizer.json puts the tokens {there}; here they are {own}."]
-
-
-def _around(processor: Mapping[str, Any]) -> tuple[list[int], list[int]]:
-    """The ids that a post-processor of the `tokenizers` package puts before and after a text."""
-    before: list[int] = []
-    after: list[int] = []
-    if processor.get("type") == "Sequence":
-        for before_text, after_text in map(_around, processor["processors"]):
-            before, after = [*before_text, *before], [*after, *after_text]
-    elif "cls" in processor:
-        before, after = [processor["cls"][1]], [processor["sep"][1]]
-    elif "single" in processor:
-        parts = [part.get("SpecialToken") for part in processor["single"]]
-        ids = [processor["special_tokens"][part["id"]]["ids"] if part else None for part in parts]
-        text = ids.index(None)
-        before, after = ([id_ for own in side for id_ in own or ()] for side in (ids[:text], ids[text:]))
-    return before, after
+    return ["tokenizer.json puts no tokens around a source; here it has those of its family, as its end."]
 
 
 @dataclass(frozen=True)

@@ -389,7 +389,7 @@ FOLDERS: dict[str, Odd] = {
     "bart, nothing around": Odd(
         "bart",
         files=lambda folder: (pipeline()(folder), changed(folder / "tokenizer.json", post_processor=None)),
-        said="puts the tokens [] before a source and [] after it",
+        said="puts no tokens around a source",
         bare=True,
         differs=True,
     ),
