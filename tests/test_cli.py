@@ -164,7 +164,7 @@ def test_a_real_signal(command: Callable[[Callable[[], object]], int], capsys: p
 
     with listening():
         assert command(body) == 143
-    assert capsys.readouterr().err.strip() == "terminated"
+    assert capsys.readouterr().err.strip() == f"terminated\n{BEGINS_AGAIN}"
 
 
 @pytest.mark.parametrize(

@@ -310,16 +310,21 @@ def test_a_pattern_that_sees_later_positions_trains_and_does_not_decode(texts: R
     assert found.code == 2 and "later positions decide" in found.err
 
 
-def test_models_are_compared_on_blocks_of_lines(texts: Run) -> None:
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of the usual size: the texts of these tests are short."""
+    monkeypatch.setattr("sparsenmt.evaluation.text_quality.BLOCK_CHARACTERS", 100)
+
+
+def test_models_are_compared_on_blocks_of_lines(texts: Run, small_blocks: None) -> None:
     assert texts("average", "lm", "--last", "2", "-o", "mean").code == 0
-    Path("long").write_bytes(Path("texts/train.en").read_bytes() * 12)
-    command = ("compare", "lm", "mean", "--text", "long")
+    command = ("compare", "lm", "mean", "--text", "texts/train.en")
     found = texts(*command, "--json", "compared.json", "--plot", "compared.png")
     assert found.code == 0, found.err
     tables = json.loads(Path("compared.json").read_text(encoding="utf-8"))["tables"]
     models = {row["model"]: row for row in tables["models"]}
     for name, row in models.items():
-        assert row["bpc"] == pytest.approx(bits(name, Path("long")), rel=1e-4)
+        assert row["bpc"] == pytest.approx(bits(name, Path("texts/train.en")), rel=1e-4)
         assert row["longest_span"] >= row["mean_span"] >= row["attended"] - 1
     (test,) = tables["significance"]
     assert test["difference"] == pytest.approx(models["mean"]["bpc"] - models["lm"]["bpc"], abs=1e-12)
@@ -329,16 +334,16 @@ def test_models_are_compared_on_blocks_of_lines(texts: Run) -> None:
     assert again.out == found.out and Path("lm/evaluation").stat().st_mtime_ns == kept
 
 
-def test_a_text_in_one_line_is_compared_on_its_parts(texts: Run) -> None:
+def test_a_text_in_one_line_is_compared_on_its_parts(texts: Run, small_blocks: None) -> None:
     assert texts("average", "lm", "--last", "2", "-o", "mean").code == 0
-    one = b" ".join(Path("texts/train.en").read_bytes().split(b"\n") * 12)
+    one = b" ".join(Path("texts/train.en").read_bytes().split(b"\n"))
     Path("one").write_bytes(one)
     found = texts("compare", "lm", "mean", "--text", "one", "--json", "compared.json", "--no-attention")
     assert found.code == 0, found.err
     (test,) = json.loads(Path("compared.json").read_text(encoding="utf-8"))["tables"]["significance"]
     assert f"one: {len(one) + 1:,} characters in " in found.lines[0]
     assert test["low"] <= test["difference"] <= test["high"] and 0 < test["p_value"] <= 1
-    Path("one").write_bytes(one[:900])
+    Path("one").write_bytes(one[:90])
     found = texts("compare", "lm", "mean", "--text", "one", "--json", "compared.json", "--no-attention")
     (test,) = json.loads(Path("compared.json").read_text(encoding="utf-8"))["tables"]["significance"]
     assert test["low"] is test["p_value"] is None and test["difference"] is not None

@@ -51,8 +51,12 @@ RESULTS = (
         ("a p-value of one segment", "    if rows < 2:", "    if rows < 1:"),
         ("exchanges without their opposites", "np.arange(2 ** (rows - 1))", "np.arange(2 ** (rows - 1) - 1)"),
         ("seeds with n in the place of n - 1", "float(np.std(differences, ddof=1))", "float(np.std(differences))"),
-        ("a one-sided bootstrap", "np.abs(exchanged - exchanged.mean()) >=", "exchanged - exchanged.mean() >="),
-        ("a one-sided randomization", "extreme = distances >= observed", "extreme = exchanged >= observed"),
+        ("a one-sided bootstrap", "np.abs(differences - differences.mean()) >=", "differences - differences.mean() >="),
+        (
+            "a one-sided randomization",
+            "distances = np.abs(_exchanged_differences(pair, _coins(test, rows)))",
+            "distances = _exchanged_differences(pair, _coins(test, rows))",
+        ),
         (
             "a p-value without the observed sample",
             "(int(np.count_nonzero(extreme)) + 1) / (len(extreme) + 1)",
