@@ -51,6 +51,7 @@ REASONS = {
     "sparsenmt.evaluation.contrast.groups": "how items are grouped in tables: no model in it",
     "sparsenmt.evaluation.contrast.translation_suite": "one format of suites a file",
     "sparsenmt.report.fonts": "scripts, their fonts and packages: nothing is drawn in it, tested alone",
+    "sparsenmt.importers.huggingface_search": "the settings of a search: no weights or tokenizers in it, tested alone",
     "sparsenmt.importers.huggingface_tokenizers": "the tokenizers of each family: no weights in it, tested alone",
     "sparsenmt.export.readme": "text that users read: no weights in it",
     "sparsenmt.export.to_ctranslate2": "one target program a file; imports an optional package",
