@@ -459,8 +459,6 @@ def read_recipe(directory: Path) -> Recipe:
 
 def _stored_recipe(directory: Path) -> dict[str, Any]:
     path = directory / RECIPE
-    if not directory.is_dir():
-        read_manifest(directory)  # raises: there is no model directory
     try:
         text = unseal_text(read_limited(path, regular_file).decode("utf-8"))
     except (OSError, ValueError):
