@@ -66,7 +66,6 @@ REASONS = {
     "sparsenmt.training.gradient_buckets": "when and how gradients are summed: knows no loss, tested alone",
     "sparsenmt.training.allocator": "how the C library gives memory back: knows no training",
     "sparsenmt.workflows.benchmark.workloads": "what is timed: measures nothing",
-    "sparsenmt.workflows.sweep_table": "the layout of a sweep's table: trains and measures nothing",
 }
 """Module -> why it is a file of its own although a single module, of the same layer, imports it."""
 

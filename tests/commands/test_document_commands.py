@@ -240,4 +240,4 @@ def test_what_has_no_meaning_is_refused(refused: Callable[..., str], workspace: 
     assert "none of these metrics uses documents" in refused(*text, *plain[2:], "-m", "bleu")
     assert "no such file" in refused(*text, "--documents", "nowhere")
     os.mkfifo("pipe")
-    assert "which cannot be read more than once" in refused(*text, "--documents", "pipe")
+    assert "which cannot be read twice" in refused(*text, "--documents", "pipe")

@@ -162,7 +162,7 @@ class FakeModel:
                 decoding=self.decoding,
                 training=Training(),
             ),
-            tokenizers=SimpleNamespace(source=None, target=None, shared=True),
+            tokenizers=SimpleNamespace(source=None, target=None, shared=True, language_names=()),
             features=FeatureSet({}),
             cuts_by_choice=False,
             text=None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -87,7 +88,10 @@ def test_prepare_gives_the_share(command: Run, workspace: Path) -> None:
         result.err
     )
     again = command("prepare", "again.yaml", "data.tokenizer.kind=word")
-    assert again.err == result.err and again.out.decode().splitlines()[:-1] == result.out.decode().splitlines()[:-1]
+    assert (
+        again.err == re.sub("; mostly .*", "", result.err)
+        and again.out.decode().splitlines()[:-1] == result.out.decode().splitlines()[:-1]
+    )
     swapped = command("prepare", "again.yaml", "data.tokenizer.vocabulary_size=180")
     assert "warning: dev: 37.5% of the target tokens are unknown: another language or script" in swapped.err
     assert "demo:" not in swapped.err

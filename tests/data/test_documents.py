@@ -211,5 +211,5 @@ def test_ids_of_another_number_than_lines(tmp_path: Path, count: int, line: int)
     path = tmp_path / "ids"
     write_lines(path, ["7"] * count)
     with pytest.raises(UserError, match=f"{count} document ids, but text has 3 lines") as caught:
-        list(attach_documents(input_lines("abc"), path, "text"))
+        list(attach_documents(input_lines(list("abc")), path, "text"))
     assert caught.value.where == f"{path}, line {line}"

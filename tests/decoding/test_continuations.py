@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparsenmt.data.input_line import input_lines
-from sparsenmt.data.tokenizers.frame import Frame
+from sparsenmt.data.tokenizers.frame import Frame, Frames
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, train_tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE, UNK
 from sparsenmt.decoding.continuations import Continuation, _read_prompts
@@ -29,7 +29,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
 
 def prompts(tokenizer: Tokenizer, *texts: str, most: int = 1000) -> list[Continuation]:
     bundle: Any = SimpleNamespace(
-        tokenizers=SimpleNamespace(source=tokenizer, target=tokenizer),
+        tokenizers=SimpleNamespace(source=tokenizer, target=tokenizer, frames=Frames()),
         frames=SimpleNamespace(source=Frame()),
         max_source_length=most,
     )

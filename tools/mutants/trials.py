@@ -82,7 +82,9 @@ def copy_checkout(to: Path) -> None:
         else:
             shutil.copy2(source, to / name)
     build = to / NATIVE / "build.py"
-    text, found = re.subn(r"(\n_VARIANTS = \(\n.*\n)(?:    \(.*\n)+\)", r"\1)", build.read_text(encoding="utf-8"))
+    text, found = re.subn(
+        r"return \*_NATIVE, of_set, \*_RESORTS", "return _NATIVE[:1]", build.read_text(encoding="utf-8")
+    )
     if found != 1:
         raise SystemExit(f"{build}: no table of builds is found")
     build.write_text(text, encoding="utf-8")

@@ -29,7 +29,7 @@ class AddedToken:
 
 
 @dataclass(frozen=True)
-class LinePart:
+class TextPart:
     """A part of a line: an added token, or text that has none.
 
     Args:
@@ -54,19 +54,19 @@ class AddedTokens:
         named = (f"(?P<{name}>{_pattern(token)})" for name, token in zip(self._found, longest, strict=True))
         self._pattern = re.compile("|".join(named)) if longest else None
 
-    def sections(self, line: str) -> Iterator[LinePart]:
+    def sections(self, line: str) -> Iterator[TextPart]:
         """The parts of a line, in order; a line without added tokens is one of text."""
         if self._pattern is None:
-            yield LinePart(0, line)
+            yield TextPart(0, line)
             return
         end = 0
         for found in self._pattern.finditer(line):
             if found.start() > end:
-                yield LinePart(end, line[end : found.start()])
-            yield LinePart(found.start(), found[0], self._found[str(found.lastgroup)])
+                yield TextPart(end, line[end : found.start()])
+            yield TextPart(found.start(), found[0], self._found[str(found.lastgroup)])
             end = found.end()
         if end < len(line) or not end:
-            yield LinePart(end, line[end:])
+            yield TextPart(end, line[end:])
 
     def renumbered(self, places: Mapping[int, int]) -> list[AddedToken]:
         """The tokens that have a place in another vocabulary, with their ids there; ``places``: old id -> new."""

@@ -11,7 +11,7 @@ import numpy as np
 import sentencepiece
 from numpy.typing import NDArray
 
-from sparsenmt.data.tokenizers.added_tokens import AddedToken, AddedTokens, LinePart
+from sparsenmt.data.tokenizers.added_tokens import AddedToken, AddedTokens, TextPart
 from sparsenmt.data.tokenizers.sentencepiece_model import SentencePieceModel
 from sparsenmt.data.tokenizers.spans import Span, fill_unknown
 from sparsenmt.data.vocabulary import BOS, EOS, SKIPPED_IDS, SPACE, SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
@@ -117,7 +117,7 @@ class PieceTokenizer:
         texts = [section.text for sections in divided for section in sections if section.id is None]
         own = zip(texts, self._processor.encode(texts) if texts else (), strict=True)
 
-        def ids(section: LinePart) -> list[int]:
+        def ids(section: TextPart) -> list[int]:
             return self._numbered(*next(own)) if section.id is None else [section.id]
 
         return [[id_ for section in sections for id_ in ids(section)] for sections in divided]
