@@ -459,6 +459,8 @@ def read_recipe(directory: Path) -> Recipe:
 
 def _stored_recipe(directory: Path) -> dict[str, Any]:
     path = directory / RECIPE
+    if not (path.exists() or (directory / MANIFEST).exists()):
+        raise UserError("this is not a model directory", where=str(directory), hint=_NO_MODEL_HINT)
     try:
         text = unseal_text(read_limited(path, regular_file).decode("utf-8"))
     except (OSError, ValueError):

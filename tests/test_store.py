@@ -163,6 +163,14 @@ def test_not_a_model_directory(tmp_path: Path) -> None:
     refused(tmp_path / "file", "not a model directory")
 
 
+def test_the_recipe_of_what_is_no_model_directory(tmp_path: Path) -> None:
+    """A file, or a folder of something else: as commands that read the recipe first are given it."""
+    (tmp_path / "file").touch()
+    for place in (tmp_path, tmp_path / "file"):
+        with pytest.raises(UserError, match="this is not a model directory"):
+            store.read_recipe(place)
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"3", b'{"format": 99}', b"{}"])
 def test_damaged_manifest(directory: Path, content: bytes) -> None:
     (directory / store.MANIFEST).write_bytes(content)
