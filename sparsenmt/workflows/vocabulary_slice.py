@@ -8,7 +8,7 @@ Shapes: V tokens, W those that are left, D model dimension.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -85,7 +85,7 @@ def cut_vocabularies(bundle: Bundle, texts: VocabularyTexts) -> ReducedVocabular
                     where=f"--{'target' if side == 'source' else 'source'}-vocabulary",
                     hint=f"Name one, too: --{side}-vocabulary FILE.",
                 )
-    source, target = (_tokens(bundle, side, texts.files(side)) for side in sides)
+    source, target = (_tokens(bundle, side, texts) for side in sides)
     return reduce_vocabularies(tokenizers, source, target, codes)
 
 
@@ -107,18 +107,21 @@ def _languages(bundle: Bundle, chosen: Sequence[str]) -> set[str]:
     return set(chosen)
 
 
-def _tokens(bundle: Bundle, side: Side, files: Sequence[Path]) -> set[int] | None:
+def _tokens(bundle: Bundle, side: Side, texts: VocabularyTexts) -> set[int] | None:
     """The tokens of a side's files, and of what its sentences are joined with; None without files.
 
     Raises:
         UserError: the files have no text.
     """
-    if not files:
+    if not (files := texts.files(side)):
         return None
     tokenizer: Tokenizer = getattr(bundle.tokenizers, side)
     found: set[int] = set()
     for path in files:
-        unusual, number, own = UnusualText(bundle, side), 0, set[int]()
+        judged = (
+            replace(bundle, text=None) if path in texts.both else bundle
+        )  # a text of both sides is of either language
+        unusual, number, own = UnusualText(judged, side), 0, set[int]()
         for lines in bounded_batches(read_lines(path), len, most=_LINES):
             for line, ids in zip(lines, tokenizer.encode_batch(lines), strict=True):
                 if line.strip(" "):  # some tokenizers make a token of a space

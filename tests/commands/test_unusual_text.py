@@ -76,6 +76,8 @@ def test_text_of_the_other_language_is_told(command: Run, workspace: Path) -> No
     result = command("score", "--model", "named", "--source", "corpus/dev.de", "--target", "corpus/dev.en")
     assert f"warning: corpus/dev.de: {LIKE_TARGET}" in result.err
     assert "warning: corpus/dev.en: the text is like the source (en) of the training text" in result.err
+    cut = command("slice", "named", "cut", "--vocabulary", "corpus/test.en", "--vocabulary", "corpus/test.de")
+    assert (cut.code, "is like the" in cut.err) == (0, False), cut.err  # texts of both sides are of both languages
     for text in (["Sophie Anna Ben Emma"] * 50, ["12 , 3 . 45"] * 50, ["Wir schwimmen ."]):
         assert "is like the" not in command("decode", "named", *told, stdin="\n".join(text).encode()).err, text
 
