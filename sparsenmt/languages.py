@@ -26,3 +26,8 @@ Standard 16, chapters 9, 12, 13 and 16.4, and section 23.2)."""
 def base_language(code: str) -> str:
     """Return the language of a code with a country or a script: "ja" of "ja-JP", "zho" of "zho_Hans"."""
     return re.split("[-_]", code.strip().lower(), maxsplit=1)[0]
+
+
+def uses_joiners(*codes: str) -> bool:
+    """Return True if a zero-width joiner or non-joiner is part of the spelling of one of the languages."""
+    return any(base_language(code) in JOINER_LANGUAGES for code in codes)

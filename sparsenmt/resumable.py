@@ -39,7 +39,8 @@ from sparsenmt.files import (
     sha256_file,
     write_sealed,
 )
-from sparsenmt.native.numerics import Choices, changed_choices, known_choices
+from sparsenmt.native.choice import known_ratios
+from sparsenmt.native.numerics import Choices, changed_choices
 from sparsenmt.records import Count, typed
 
 _BLOCK = 1 << 20
@@ -184,7 +185,7 @@ class ResumableOutput:
                 self._journal,
                 {
                     **{"work": self._task, "lines": lines, "bytes": self._bytes, "sha256": self._digest.hexdigest()},
-                    "choices": known_choices(),
+                    "choices": known_ratios(),
                 },
             )
         self.lines = lines

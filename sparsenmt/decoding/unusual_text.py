@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sparsenmt.data.text_sides import SIDES, Side, SideTokens
-from sparsenmt.data.tokenizers.frame import begins_with_language
+from sparsenmt.data.tokenizers.frame import TAG, begins_with_language
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
-from sparsenmt.data.vocabulary import UNK
+from sparsenmt.data.vocabulary import SPACE, UNK
 from sparsenmt.data.word_spaces import character_count
 from sparsenmt.errors import printable
 from sparsenmt.progress import notify
@@ -47,8 +47,8 @@ class UnusualText:
 
     That are lines of which the vocabulary knows less than half: by characters, spaces not counted, as a run of unknown
     characters is one token of SentencePiece, so that a share of tokens would say little. Lines that are longer than
-    every one of the training text, or begin with the name of a language, which is text like any other. And a text of
-    the other side's language.
+    every one of the training text, or begin with the name of a language, which is text like any other; but not where a
+    tag is a token that the model was trained with. And a text of the other side's language.
     """
 
     def __init__(self, bundle: Bundle, side: Side = "source") -> None:
@@ -75,7 +75,7 @@ class UnusualText:
         self._tokens.add(ids, text)
         if self._longest is not None and (len(ids) if length is None else length) > self._longest:
             self._long.add(1, [number + 1])
-        if not self._continues and begins_with_language(text, self._languages):
+        if not self._continues and begins_with_language(text, self._languages) and not self._is_learned_tag(ids):
             self._named.add(1, [number + 1])
         if UNK not in ids:
             return False
@@ -83,6 +83,10 @@ class UnusualText:
             return False
         self._unknown.add(1, [number + 1])
         return True
+
+    def _is_learned_tag(self, ids: Sequence[int]) -> bool:
+        """Return True if a line begins with a token that is a tag, of a model that has no languages but such tokens."""
+        return not self._languages and any(TAG.fullmatch(name.strip(SPACE)) for name in self._tokenizer.pieces(ids[:2]))
 
     def as_json(self) -> dict[str, Any]:
         """Return what was counted."""

@@ -127,7 +127,7 @@ def _pieces(path: Path, model: bytes, names: Sequence[str] = ()) -> MarianVocabu
 
 def _names(data: bytes) -> list[str]:
     """The words of a `.yml` or `.json` in the order of their numbers. All words are texts: `no` and `007`, too."""
-    text = data.decode("utf-8-sig")
+    text = data.decode()
     rows = _json_rows(text) if text.lstrip().startswith("{") else _yaml_rows(text)
     words: dict[str, str] = {}  # and where they stand
     places: dict[int, str] = {}

@@ -352,8 +352,10 @@ def _check_result(module: nn.Module, arguments: tuple[Any, ...], result: Any) ->
     elif isinstance(module, Span):
         heads = found.shape[:1] if isinstance(found, Tensor) else ()
         wanted = (*heads, *first.shape)
-    else:
+    elif isinstance(module, (Transform, Recurrence)):
         wanted = tuple((first[0] if isinstance(module, Recurrence) else first).shape)
+    else:  # fixed heads
+        wanted = (*first.shape[:2], arguments[1].queries.shape[1], first.shape[3])
     name, place = vars(module)["outside_method"]
     kind = f"{found.dtype} {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
     if not isinstance(found, Tensor) or tuple(found.shape) != wanted or not found.is_floating_point():

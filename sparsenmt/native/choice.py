@@ -85,11 +85,10 @@ class Choice:
             if name in self.ratios:  # another search of this process has measured it meanwhile
                 return self.ratios[name]
             found = measure(*trial())
-            known = {name: found} | kept_ratios(
-                self._record(threads)
-            )  # a ratio that another process has kept meanwhile is preferred
+            record = self._record(threads)
+            known = {name: found} | kept_ratios(record)  # one that another process has kept meanwhile is preferred
             self._ratios[threads] |= known
-            cache.write_record(self._record(threads), {"ratios": known})
+            cache.write_record(record, {"ratios": known})
             return self._ratios[threads][name]
 
     def _record(self, threads: int) -> str:

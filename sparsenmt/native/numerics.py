@@ -38,13 +38,8 @@ def numerics(device: torch.device, *libraries: str) -> dict[str, Any]:
     }
 
 
-def known_choices() -> Choices:
-    """Return the choices that this process has read or made so far."""
-    return known_ratios()
-
-
 def changed_choices(old: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Return the classes of problems for which a run would choose otherwise than `known_choices` were, or anew."""
+    """Return the classes of problems for which a run would choose otherwise than `known_ratios` were, or anew."""
     changed = []
     for record, ratios in old.items():
         kept = kept_ratios(record) | known_ratios().get(record, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparsenmt.languages import JOINER_LANGUAGES, base_language
+from sparsenmt.languages import uses_joiners
 
 TASK_KEYS: dict[str, tuple[str, ...]] = {
     "translation": (
@@ -49,10 +49,9 @@ def with_language_defaults(recipe: Any) -> Any:
     tokenizer = data.get("tokenizer", {}) if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(tokenizer, dict):
         return recipe
-    codes = [data.get(f"{side}_language") for side in ("source", "target")]
-    joined = any(isinstance(code, str) and base_language(code) in JOINER_LANGUAGES for code in codes)
+    codes = [code for side in ("source", "target") if isinstance(code := data.get(f"{side}_language"), str)]
     normalizes = tokenizer.get("kind", "bpe") in ("bpe", "unigram") and tokenizer.get("from_model") is None
-    if not joined or not normalizes or "normalization" in tokenizer:
+    if not uses_joiners(*codes) or not normalizes or "normalization" in tokenizer:
         return recipe
     return {**recipe, "data": {**data, "tokenizer": {**tokenizer, "normalization": "nfkc"}}}
 

@@ -8,9 +8,8 @@ Shapes: V tokens, W those that are left, D model dimension.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +17,7 @@ from torch import Tensor
 from sparsenmt.data.documents import separator_id
 from sparsenmt.data.shortlist import Shortlist
 from sparsenmt.data.text import bounded_batches, check_readable, read_lines
+from sparsenmt.data.text_sides import SIDES, Side
 from sparsenmt.data.tokenizers.tokenizer import (
     SHORTLIST,
     ReducedVocabularies,
@@ -34,7 +34,6 @@ from sparsenmt.recipe.schema import Recipe
 from sparsenmt.store import Bundle
 
 _LINES = 1000  # that are tokenized together
-Side = Literal["source", "target"]
 
 
 @dataclass(frozen=True)
@@ -76,16 +75,15 @@ def cut_vocabularies(bundle: Bundle, texts: VocabularyTexts) -> ReducedVocabular
     if not files:
         raise UserError("there is no text", where="--keep-language", hint="Name a text: --vocabulary FILE.")
     tokenizers = bundle.tokenizers
-    sides: tuple[Side, Side] = ("source", "target")
     if tokenizers.shared:
-        for side in sides:
+        for side in SIDES:
             if not texts.files(side):
                 raise UserError(
                     f"the model has one vocabulary of both sides, and there is no text of the {side}",
                     where=f"--{'target' if side == 'source' else 'source'}-vocabulary",
                     hint=f"Name one, too: --{side}-vocabulary FILE.",
                 )
-    source, target = (_tokens(bundle, side, texts.files(side)) for side in sides)
+    source, target = (_tokens(bundle, side, texts) for side in SIDES)
     return reduce_vocabularies(tokenizers, source, target, codes)
 
 
@@ -107,18 +105,20 @@ def _languages(bundle: Bundle, chosen: Sequence[str]) -> set[str]:
     return set(chosen)
 
 
-def _tokens(bundle: Bundle, side: Side, files: Sequence[Path]) -> set[int] | None:
+def _tokens(bundle: Bundle, side: Side, texts: VocabularyTexts) -> set[int] | None:
     """The tokens of a side's files, and of what its sentences are joined with; None without files.
 
     Raises:
         UserError: the files have no text.
     """
-    if not files:
+    if not (files := texts.files(side)):
         return None
     tokenizer: Tokenizer = getattr(bundle.tokenizers, side)
     found: set[int] = set()
     for path in files:
-        unusual, number, own = UnusualText(bundle, side), 0, set[int]()
+        # A text of both sides may be of either language.
+        judged = replace(bundle, text=None) if path in texts.both else bundle
+        unusual, number, own = UnusualText(judged, side), 0, set[int]()
         for lines in bounded_batches(read_lines(path), len, most=_LINES):
             for line, ids in zip(lines, tokenizer.encode_batch(lines), strict=True):
                 if line.strip(" "):  # some tokenizers make a token of a space

@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor, nn
 
 from sparsenmt import errors
+from sparsenmt.errors import UserError
+from sparsenmt.model.sockets import Keys, check_results
 from sparsenmt.sparsity import registry
 from tests.commands.support import Run
 
@@ -166,3 +170,16 @@ def test_errors_of_the_program_itself_name_what_is_registered(
     result = command("train", *arguments)
     assert result.code == 1 and len(list(workspace.glob("sparsenmt-error-*"))) == 1
     assert "unexpected RuntimeError: ours (registered from outside: the transform method 'odd' (" in result.err
+
+
+def test_fixed_heads_have_a_row_for_each_query() -> None:
+    class Mean(nn.Module):
+        def forward(self, values: Tensor, keys: Keys, rows: int = 5) -> Tensor:
+            return values.mean(2, keepdim=True).expand(-1, -1, rows, -1)
+
+    module, places = Mean(), torch.zeros(2, 1, dtype=torch.long)
+    check_results(module, "the heads method 'mean'", "mean.py")
+    values, keys = torch.ones(2, 4, 3, 8), Keys(torch.ones(2, 3).bool(), places.expand(2, 5), places.expand(2, 3))
+    assert module(values, keys).shape == (2, 4, 5, 8)
+    with pytest.raises(UserError, match=r"'mean' returns torch.float32 \(2, 4, 3, 8\) in place of a floating-point"):
+        module(values, keys, 3)

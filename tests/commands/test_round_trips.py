@@ -70,6 +70,10 @@ def test_data_of_earlier_versions_and_their_runs_go_on(command: Run, persian: Pa
     resumed = command("train", "small.yaml", *earlier[:3], "training.max_updates=12", *earlier[4:5], earlier[-1])
     assert resumed.code == 0, resumed.err
     assert resumed.err.count("prepared with data.tokenizer.normalization nmt_nfkc") == 1 and "update 12" in resumed.err
+    other = command(
+        "train", "small.yaml", *small, "data.tokenizer.normalization=nfkc", "training.validation.metric=loss"
+    )
+    assert other.code == 2 and 'normalization is "nfkc" instead of "nmt_nfkc"' in other.err
 
 
 @pytest.mark.parametrize("kind", ["char", "word", "byte", "unigram"])

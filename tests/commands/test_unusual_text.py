@@ -76,6 +76,8 @@ def test_text_of_the_other_language_is_told(command: Run, workspace: Path) -> No
     result = command("score", "--model", "named", "--source", "corpus/dev.de", "--target", "corpus/dev.en")
     assert f"warning: corpus/dev.de: {LIKE_TARGET}" in result.err
     assert "warning: corpus/dev.en: the text is like the source (en) of the training text" in result.err
+    cut = command("slice", "named", "cut", "--vocabulary", "corpus/test.en", "--vocabulary", "corpus/test.de")
+    assert (cut.code, "is like the" in cut.err) == (0, False), cut.err  # texts of both sides are of both languages
     for text in (["Sophie Anna Ben Emma"] * 50, ["12 , 3 . 45"] * 50, ["Wir schwimmen ."]):
         assert "is like the" not in command("decode", "named", *told, stdin="\n".join(text).encode()).err, text
 
@@ -92,3 +94,13 @@ def test_a_corpus_with_swapped_sides_is_told_before_training(command: Run, works
     train = f"data.train=[{{source: corpus/train.en, target: corpus/train.de}}, {more}]"
     result = command("prepare", "small.yaml", *WORDS, train)
     assert result.code == 0 and "warning: new: the sides are swapped: its source is like" in result.err
+
+
+def test_tags_that_a_model_was_trained_with_are_not_told(command: Run, workspace: Path) -> None:
+    tags = ("data.directory=tags", "directory=tagged", 'data.tokenizer.user_symbols=[">>deu<<"]')
+    assert command("prepare", "small.yaml", *tags).code == 0
+    assert command("train", "small.yaml", *tags, "training.max_updates=1").code == 0
+    short = ["--max-length-factor", "0.01", "--method", "greedy"]
+    assert "name of a language" not in command("decode", "tagged", *short, stdin=b">>deu<< Sophie swims .\n").err
+    told = "line 2 begins with the name of a language"
+    assert told in command("decode", "tagged", *short, stdin=b">>deu<< Sophie\n>>fra<< Sophie\n").err

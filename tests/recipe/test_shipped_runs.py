@@ -20,9 +20,6 @@ from sparsenmt.recipe.load import load
 from sparsenmt.recipe.schema import Recipe
 from tests.recipe.test_shipped_recipes import RECIPES, ROOT
 
-NOT_RUN: dict[str, str] = {}
-"""Recipes that are not run here, with the reason."""
-
 TRAINING, MEASURED = 120, 20
 """Lines of a training corpus, of the others."""
 LETTERS = {"ja": "かなのにをはが語文", "zh": "的一是不了在人有我", "ko": "가나다라마바사아자", "vi": "ăâđêôơưẹọ"}
@@ -126,17 +123,9 @@ def is_language_model(path: Path) -> bool:
     return "task: language_model" in text or (base is not None and is_language_model(path.parent / base))
 
 
-def test_recipes_that_are_not_run_are_shipped() -> None:
-    assert set(NOT_RUN) <= {path.stem for path in RECIPES}
-
-
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(path.stem, marks=[] if is_language_model(path) else pytest.mark.slow)
-        for path in RECIPES
-        if path.stem not in NOT_RUN
-    ],
+    [pytest.param(path.stem, marks=[] if is_language_model(path) else pytest.mark.slow) for path in RECIPES],
 )
 def test_a_shipped_recipe_runs(
     name: str, shipped: Callable[[str], tuple[Recipe, list[str]]], capfdbinary: pytest.CaptureFixture[bytes]

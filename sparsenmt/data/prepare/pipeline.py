@@ -51,6 +51,7 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, alphabet_
 from sparsenmt.data.vocabulary import UNK
 from sparsenmt.errors import UserError
 from sparsenmt.files import describe_changes, has_leftovers, publish_directory
+from sparsenmt.languages import uses_joiners
 from sparsenmt.progress import notify, progress_bar, progress_over
 from sparsenmt.recipe import schema
 from sparsenmt.records import file_entries
@@ -167,7 +168,8 @@ def check_prepared_data(data: schema.Data, features: Collection[str], *, progres
     again = "Run `sparsenmt prepare` with this recipe and these overrides, or name another data.directory."
     settings = preparation_settings(data, features)
     rules = manifest["settings"]["tokenizer"]["normalization"], settings["tokenizer"]["normalization"]
-    if rules == ("nmt_nfkc", "nfkc"):  # earlier versions had one default for all languages
+    # Earlier versions had one default for all languages.
+    if rules == ("nmt_nfkc", "nfkc") and uses_joiners(data.source_language, data.target_language):
         settings["tokenizer"]["normalization"] = rules[0]
         text = "prepared with data.tokenizer.normalization nmt_nfkc, which turns zero-width non-joiners into spaces"
         notify(f"{directory}: {text}; `sparsenmt prepare` keeps them, with nfkc", once=True)
