@@ -57,6 +57,10 @@ def check_outputs(files: Mapping[str, Path | None], inputs: Sequence[Path | None
     for option, path in named.items():
         if path.is_dir():
             raise UserError("this is a directory", where=str(path), hint=f"Name a file as {option}.")
+        if path.absolute().parent == Path(
+            "/dev"
+        ):  # a complete file would replace it, for all programs if root runs this
+            raise UserError("a device cannot be replaced by a file", where=str(path), hint=f"Name a file as {option}.")
         if not path.exists() and not path.resolve().parent.is_dir():
             folder = path.parent
             raise UserError("there is no such directory", where=str(folder), hint="Create it first.", missing=folder)
