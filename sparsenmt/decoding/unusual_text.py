@@ -97,12 +97,13 @@ class UnusualText:
         self._named.add(**other["named"])
         self._tokens.merge(other["tokens"])
 
-    def warnings(self, text: str = "", *, unknown: bool = True) -> list[str]:
+    def warnings(self, text: str = "", *, unknown: bool = True, swapped: bool = True) -> list[str]:
         """Return the warnings about what was read.
 
         Args:
             text: its name.
             unknown: also of lines that are mostly unknown.
+            swapped: also of a text that is like the other side.
         """
         found, name = [], text and f"{text}: "
         if unknown and self._unknown.count:
@@ -126,7 +127,7 @@ class UnusualText:
                 else "the model has none"
             )
             found.append(f"warning: {name}{begin}, which is read as text: {rest}")
-        if self._tokens.like_other:
+        if swapped and self._tokens.like_other:
             found.append(
                 f"warning: {name}the text is like the {self._other} of the training text, not like its {self._name}: "
                 "are the sides swapped, or the languages?"

@@ -85,7 +85,7 @@ def cut_vocabularies(bundle: Bundle, texts: VocabularyTexts) -> ReducedVocabular
                     where=f"--{'target' if side == 'source' else 'source'}-vocabulary",
                     hint=f"Name one, too: --{side}-vocabulary FILE.",
                 )
-    source, target = (_tokens(bundle, side, texts.files(side)) for side in sides)
+    source, target = (_tokens(bundle, side, texts) for side in sides)
     return reduce_vocabularies(tokenizers, source, target, codes)
 
 
@@ -107,13 +107,13 @@ def _languages(bundle: Bundle, chosen: Sequence[str]) -> set[str]:
     return set(chosen)
 
 
-def _tokens(bundle: Bundle, side: Side, files: Sequence[Path]) -> set[int] | None:
+def _tokens(bundle: Bundle, side: Side, texts: VocabularyTexts) -> set[int] | None:
     """The tokens of a side's files, and of what its sentences are joined with; None without files.
 
     Raises:
         UserError: the files have no text.
     """
-    if not files:
+    if not (files := texts.files(side)):
         return None
     tokenizer: Tokenizer = getattr(bundle.tokenizers, side)
     found: set[int] = set()
@@ -127,7 +127,7 @@ def _tokens(bundle: Bundle, side: Side, files: Sequence[Path]) -> set[int] | Non
                 number += 1
         if not own:
             raise UserError("the text is empty", where=str(path), hint="Name a text of the sentences to translate.")
-        for warning in unusual.warnings(str(path)):
+        for warning in unusual.warnings(str(path), swapped=path not in texts.both):
             notify(warning)
         found |= own
     if (documents := bundle.recipe.data.documents) is not None:
