@@ -101,6 +101,8 @@ def _build(socket: Socket, choice: MethodChoice, where: str, **context: Any) -> 
     options = method.options.model_validate(choice.options)
     try:
         built = method.build(options, **context)
+        if built is None and socket != "pattern":
+            raise TypeError("it builds None")
     except ValueError as error:
         raise UserError(
             f"{choice.name}: {str(error).rstrip('.')}",

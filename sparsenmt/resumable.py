@@ -267,6 +267,9 @@ def _joined(names: Sequence[str]) -> str:
 
 
 def _describe(key: str, old: Any, new: Any) -> str:
-    """A change of the task as text; hashes are left out."""
+    """A change of the task as text; hashes are left out, and those in the names of compiled kernels."""
+    if key.startswith("kernels.") and key != "kernels.used":
+        state = "are others" if old and new else "are not in use now" if old else "were not in use"
+        return f"the compiled kernels ({key.removeprefix('kernels.')}) {state}"
     hashes = isinstance(old, str) and isinstance(new, str) and _HASH.fullmatch(old) and _HASH.fullmatch(new)
     return f"the {key} has changed" if hashes else describe_change(key, old, new)

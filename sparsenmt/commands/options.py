@@ -48,7 +48,7 @@ class FilePath(click.Path):
         path = Path(super().convert(value, param, ctx))  # type: ignore[arg-type]
         name = None
         if param is not None:
-            name = param.opts[0] if param.param_type_name == "option" else param.human_readable_name.strip("[].")
+            name = param.opts[0] if param.param_type_name == "option" else param.human_readable_name.strip("[]. ")
         if not self.pipes and path.is_fifo():
             message = f"{path} is a pipe, which cannot be read twice, nor replaced"
             raise UserError(message, where=name, hint="Write it to a file, and name that.")

@@ -93,7 +93,8 @@ def _unknown_method(name: str, socket: str, methods: Methods) -> Complaint:
         )
     return Complaint(
         f"there is no {socket} method '{name}'",
-        f"{f'Did you mean `{close}`? ' if close else ''}Registered are: {', '.join(known)}.",
+        f"{f'Did you mean `{close}`? ' if close else ''}Registered are: {', '.join(known)}."
+        f"{'' if close else ' The module of another method is named in SPARSENMT_PLUGINS.'}",
     )
 
 

@@ -139,7 +139,8 @@ def register(
     def add(build: Callable[..., Any]) -> Callable[..., Any]:
         known = _methods.get((socket, name))
         if known is not None and known.build is not build:
-            raise ValueError(f"{socket} method {name!r} is registered already, by {known.build!r}")
+            by = known.outside or "this program"
+            raise ValueError(f"{socket} method {name!r} is registered already, by {by}")
         method = Method(socket, name, options, build, requires, tuple(examples), shares, per_step)
         _methods[socket, name] = method
         if method.outside is not None:
@@ -218,4 +219,6 @@ def _not_loaded(error: Exception, where: str) -> UserError:
     inner = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith("<frozen")]
     own = [each for each in inner if not each.filename.startswith(os.path.dirname(os.path.dirname(__file__)))]
     place = f"{own[-1].filename}:{own[-1].lineno}" if own else where
+    if isinstance(error, SyntaxError) and error.filename is not None:  # the code did not run: it has no frame
+        place = f"{error.filename}:{error.lineno}"
     return method_error(f"the plugin {where}", error, place, "Correct the module, or unset the variable.")

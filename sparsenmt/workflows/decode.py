@@ -252,7 +252,8 @@ class _Tally:
         if isinstance(translation, Continuation) and not source.cut:
             self._lost.add(source.number, source.text, translation.read)
         if source.cut and self._limit is None:
-            warning = cut_warning(f"line {source.number + 1}", source.kept, source.cut, "translated")
+            done = "read" if isinstance(translation, Continuation) else "translated"
+            warning = cut_warning(f"line {source.number + 1}", source.kept, source.cut, done)
             (notify if self._at_once else self._warnings.append)(warning)
         self._cut += bool(source.cut)
 

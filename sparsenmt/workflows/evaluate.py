@@ -69,7 +69,7 @@ class Evaluation(KeptEvaluation):
     @property
     def size(self) -> str:
         """The size of the text in words."""
-        return f"{self.sentences:,} sentences"
+        return f"{self.sentences:,} sentence{'s' if self.sentences != 1 else ''}"
 
     def against(
         self,

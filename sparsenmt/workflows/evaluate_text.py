@@ -101,7 +101,8 @@ class TextEvaluation(KeptEvaluation):
     @property
     def size(self) -> str:
         """The size of the text in words."""
-        return f"{self.quality.counts.characters:,} characters in {len(self.blocks):,} blocks of lines"
+        count = len(self.blocks)
+        return f"{self.quality.counts.characters:,} characters in {count:,} block{'s' if count != 1 else ''} of lines"
 
     @property
     def sparsity(self) -> None:

@@ -199,14 +199,16 @@ def warn_of_missing_words(recipe: Recipe, sources: Iterable[str]) -> None:
 def sides_of(recipe: Recipe, train: Sequence[Dataset], dev: Dataset, tokenizers: Tokenizers) -> TextSides:
     """Return the sides of the training text; warns of corpora that are unlike it.
 
-    These are corpora with swapped sides, training ones against the others, and validation sentences that are longer
-    than all that are trained on.
+    These are corpora with swapped sides, and validation sentences that are longer than all that are trained on. A
+    training corpus is compared with the others, if these have more tokens: of two that differ, the smaller one is told.
     """
     data, counts = recipe.data, [CorpusCounts.of(each, tokenizers) for each in train]
     of = partial(TextSides.of, tokenizers=tokenizers, apart=data.source_language != data.target_language)
     sides = of(counts)
-    others = [of([*counts[:i], *counts[i + 1 :]]) for i in range(len(counts))] if len(counts) > 1 else []
-    for corpus, learned in [*zip(train, others, strict=False), (dev, sides)]:
+    sizes = [int(sum(of_side.sum() for of_side in each.tokens)) for each in counts]
+    smaller = [i for i, size in enumerate(sizes) if 2 * size <= sum(sizes)] if len(counts) > 1 else []
+    compared = [(train[i], of([*counts[:i], *counts[i + 1 :]])) for i in smaller]
+    for corpus, learned in [*compared, (dev, sides)]:
         if is_swapped(corpus, learned, tokenizers):
             notify(f"warning: {corpus.name}: the sides are swapped: its source is like the target of the training text")
     for side, lengths, most in zip(SIDES, (dev.source_lengths, dev.target_lengths), sides.longest, strict=True):

@@ -474,3 +474,5 @@ def test_a_prompt_beyond_the_segments_of_training_is_told_unless_positions_have_
     warning = "warning: 1 of 2 lines are longer than every segment of the training text, 16 tokens (line 2)"
     assert warning in texts("decode", "absolute", stdin=prompts).err
     assert texts("decode", "lm", stdin=prompts).err == ""
+    longest = texts("decode", "lm", "--max-length-factor", "0", "--max-length-offset", "1", stdin=b"a" * 1500 + b"\n")
+    assert "line 1 is too long: 1023 of 1500 tokens are read" in longest.err

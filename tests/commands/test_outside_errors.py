@@ -113,6 +113,15 @@ def test_what_a_transform_does_wrong(
     assert re.search(rf"{place}: the transform method 'odd' {message}", shown), shown
 
 
+def test_a_builder_without_a_result(odd: Odd, command: Run, workspace: Path) -> None:
+    content = MODULE.format(**RIGHT).replace('@register("transform", "odd")\n', "")
+    content += "\n\n@register('transform', 'odd')\ndef make(options, *, site, heads):\n"
+    content += "    Odd(options, site=site, heads=heads)\n"
+    shown = told(command, workspace, "train", *odd(content))
+    where = "odd_method_0.py, model.attention.encoder_self.transform: the transform method 'odd'"
+    assert f"{where} failed: TypeError: it builds None" in shown and "It is built as build(options, " in shown
+
+
 def test_it_is_told_in_decoding_and_reports_too(odd: Odd, command: Run, workspace: Path) -> None:
     path = "if not self.training and torch.is_grad_enabled() is False: raise KeyError('x')\n        return weights"
     arguments = odd(MODULE.format(**RIGHT))
@@ -147,9 +156,12 @@ def test_a_pattern_is_named(odd: Odd, command: Run, workspace: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("def f(:\n", "SyntaxError"),
+        ("\ndef f(:\n", "odd_method_0.py:2: "),
         ("import torch\n1 / 0\n", "ZeroDivisionError"),
-        (MODULE.format(**RIGHT).replace('"odd"', '"softmax"'), "method 'softmax' is registered already"),
+        (
+            MODULE.format(**RIGHT).replace('"odd"', '"softmax"'),
+            "method 'softmax' is registered already, by this program",
+        ),
         (MODULE.format(**RIGHT).replace('"transform"', '"hats"'), "no socket 'hats'"),
     ],
     ids=["syntax", "import", "name", "socket"],

@@ -47,7 +47,8 @@ def test_no_text(refused: Callable[..., str], workspace: Path) -> None:
     (workspace / "corpus/train.en").unlink()
     assert "train.en: no such file" in refused("prepare", "small.yaml", NEW)
     (workspace / "corpus/train.en").mkdir()
-    assert "train.en: cannot be read: Is a directory" in refused("prepare", "small.yaml", NEW)
+    shown = refused("prepare", "small.yaml", NEW)
+    assert "train.en: is a directory, not a file" in shown and "correct `data.train.0.source`" in shown
 
 
 @pytest.mark.parametrize(

@@ -76,8 +76,10 @@ def test_text_of_the_other_language_is_told(command: Run, workspace: Path) -> No
     result = command("score", "--model", "named", "--source", "corpus/dev.de", "--target", "corpus/dev.en")
     assert f"warning: corpus/dev.de: {LIKE_TARGET}" in result.err
     assert "warning: corpus/dev.en: the text is like the source (en) of the training text" in result.err
-    cut = command("slice", "named", "cut", "--vocabulary", "corpus/test.en", "--vocabulary", "corpus/test.de")
-    assert (cut.code, "is like the" in cut.err) == (0, False), cut.err  # texts of both sides are of both languages
+    both = command("slice", "named", "cut", "--vocabulary", "corpus/test.en", "--vocabulary", "corpus/test.de")
+    assert (both.code, "swapped" in both.err) == (0, False), "a text of both sides may be of either language"
+    sides = "--source-vocabulary", "corpus/test.de", "--target-vocabulary", "corpus/test.en"
+    assert command("slice", "named", "other", *sides).err.count("are the sides swapped") == 2
     for text in (["Sophie Anna Ben Emma"] * 50, ["12 , 3 . 45"] * 50, ["Wir schwimmen ."]):
         assert "is like the" not in command("decode", "named", *told, stdin="\n".join(text).encode()).err, text
 
@@ -94,6 +96,7 @@ def test_a_corpus_with_swapped_sides_is_told_before_training(command: Run, works
     train = f"data.train=[{{source: corpus/train.en, target: corpus/train.de}}, {more}]"
     result = command("prepare", "small.yaml", *WORDS, train)
     assert result.code == 0 and "warning: new: the sides are swapped: its source is like" in result.err
+    assert result.err.count("the sides are swapped") == 1, "the larger corpus is right"
 
 
 def test_tags_that_a_model_was_trained_with_are_not_told(command: Run, workspace: Path) -> None:

@@ -86,6 +86,9 @@ class CorpusFiles:
             if not os.path.lexists(path):
                 hint = f"Put the corpus there, or correct `{_key(role)}`: paths in a recipe are relative to its folder."
                 raise UserError("no such file", where=path, hint=hint)
+            if os.path.isdir(path):
+                hint = f"Name a file of text: correct `{_key(role)}`."
+                raise UserError("is a directory, not a file", where=path, hint=hint)
             check_no_pipe(path)
             check_readable(path)
         stamps = [file_stamp(path) for _, path in files]
