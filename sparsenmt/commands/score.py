@@ -189,7 +189,8 @@ def _check_text(model: Path | None, given: dict[str, Any], scoring: ScoringOptio
     given |= {"--metric": scoring.metrics, "--lowercase": scoring.lowercase, "--tokenize": scoring.tokenize}
     for name, value in given.items():
         if value:
-            raise UserError("has no meaning with --text: a language model has one text", where=name, hint=_HINT)
+            why = "all its metrics are printed" if name == "--metric" else "a language model has one text"
+            raise UserError(f"has no meaning with --text: {why}", where=name, hint=_HINT)
 
 
 def _show_text(model: Path, text: Path, use: dict[str, Any], *, as_json: bool) -> None:

@@ -111,7 +111,8 @@ class Shortlist:
             UserError: it is missing, damaged, no shortlist, or belongs to other vocabularies.
         """
         if content is None and not path.is_file():
-            raise UserError("there is no such shortlist", where=str(path), hint="Make one with `sparsenmt shortlist`.")
+            what = "this is not a file, and may not be a pipe" if path.exists() else "there is no such shortlist"
+            raise UserError(what, where=str(path), hint="Make one with `sparsenmt shortlist`.")
         notes = read_header(path, hint=_HINT, content=content)[1]
         if notes.get("kind") != "shortlist":
             raise UserError("this is not a shortlist", where=str(path), hint="Make one with `sparsenmt shortlist`.")

@@ -84,7 +84,9 @@ class PairedTest:
 
     def describe(self, segments: Iterable[int]) -> str:
         """Return the test in words, and the one in its place where there are few segments; arguments as of `few`."""
-        return "; ".join(filter(None, [str(self), self.few(segments)]))
+        counts = list(segments)
+        usual = "" if counts and max(counts) < self.fewest else str(self)
+        return "; ".join(filter(None, [usual, self.few(counts)]))
 
     def few(self, segments: Iterable[int]) -> str:
         """Return in words how few segments are tested; empty if there are enough.

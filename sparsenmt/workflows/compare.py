@@ -389,7 +389,8 @@ def _significance(
     scores = columns(f"{_kind(scoring)} score difference low high")
     tested = (Column("p_value", "number"), Column("sacrebleu_p", "number", sacrebleu_p))
     heads = (*columns("text model metric"), *scores, *tested)
-    return Table("significance", f"against {base.label}, with 95% intervals", heads, values)
+    intervals = any(test.get("low") is not None for model in models for test in model.tests.values())
+    return Table("significance", f"against {base.label}{', with 95% intervals' if intervals else ''}", heads, values)
 
 
 def _kind(scoring: ScoringOptions) -> Kind:

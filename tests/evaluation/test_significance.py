@@ -271,6 +271,7 @@ def test_tests_of_few_segments_are_named() -> None:
     assert test.describe([7, 200, 7]) == (
         f"paired bootstrap, 300 resamples; with fewer than 30 segments (7): {exchanges}; no interval"
     )
+    assert test.describe([7]) == f"with fewer than 30 segments (7): {exchanges}; no interval"
     assert test.few([1, 4, 15]) == (
         f"with fewer than 30 segments (1, 4, 15): one segment has no p-value; {exchanges}, p at least 0.125 with 4; "
         "paired approximate randomization, 300 resamples; no interval"
