@@ -112,7 +112,7 @@ def _build(socket: Socket, choice: MethodChoice, where: str, **context: Any) -> 
     except Exception as error:
         if method.outside is not None:  # for `outside_error`: a call with wrong arguments never gets into its code
             built_as = f"It is built as {BUILD_CONTEXT[socket]}."
-            vars(error)["of_method"] = (method.title, f"{method.outside}, {where}", f"Correct the method. {built_as}")
+            vars(error)["of_method"] = (method.title, f"{method.outside}, {where}", built_as)
         raise
     if method.outside is not None and isinstance(built, torch.nn.Module):
         check_results(built, method.title, method.outside)

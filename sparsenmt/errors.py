@@ -132,8 +132,8 @@ def outside_error(error: BaseException) -> UserError | None:
             found = method_error(name, error, f"{file}:{trace.tb_lineno}")
         trace = trace.tb_next
     if found is None and "of_method" in vars(error):
-        name, place, hint = vars(error)["of_method"]
-        found = method_error(name, error, place, hint)
+        name, place, built = vars(error)["of_method"]
+        found = method_error(name, error, place, f"Correct the method. {built}")
     cause = error.__cause__ or error.__context__
     return found or (None if cause is None else outside_error(cause))
 
