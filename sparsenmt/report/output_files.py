@@ -57,9 +57,8 @@ def check_outputs(files: Mapping[str, Path | None], inputs: Sequence[Path | None
     for option, path in named.items():
         if path.is_dir():
             raise UserError("this is a directory", where=str(path), hint=f"Name a file as {option}.")
-        if path.absolute().parent == Path(
-            "/dev"
-        ):  # a complete file would replace it, for all programs if root runs this
+        # /dev/stdout may be a link to a file: a result would replace the link, for all programs if root runs this.
+        if path.absolute().parent == Path("/dev") and path.is_file():
             raise UserError("a device cannot be replaced by a file", where=str(path), hint=f"Name a file as {option}.")
         if not path.exists() and not path.resolve().parent.is_dir():
             folder = path.parent

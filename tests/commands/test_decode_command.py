@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from sparsenmt.errors import UserError
 from sparsenmt.files import seal_text, unseal_text
+from sparsenmt.report.output_files import check_outputs
 from tests.commands.support import Run, program
 
 # Each is one line: only \n ends one.
@@ -227,6 +229,13 @@ def test_no_part_of_a_model_is_replaced(refused: Callable[..., str], workspace: 
 
 def test_a_device_can_be_input_and_output(command: Run) -> None:
     assert command("decode", "model", "-i", "/dev/null", "-o", "/dev/null").code == 0
+
+
+def test_a_link_to_the_standard_output_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it leads to a file where a shell redirects it."""
+    monkeypatch.setattr(Path, "is_file", lambda path: True)
+    with pytest.raises(UserError, match="a device cannot be replaced by a file"):
+        check_outputs({"--json": Path("/dev/stdout")})
 
 
 def test_other_files_in_a_models_directory_can_be_written(command: Run, workspace: Path) -> None:

@@ -64,7 +64,7 @@ def named(parameter: click.Parameter) -> str:
     """The option, or the argument as it is shown."""
     if isinstance(parameter, click.Option):
         return parameter.opts[0]
-    return parameter.human_readable_name.strip("[].")
+    return parameter.human_readable_name.strip("[]. ")
 
 
 FILES = [
