@@ -206,7 +206,7 @@ def test_lines_are_continued(texts: Run) -> None:
 
 
 def test_prompts_come_out_as_they_were_given(texts: Run) -> None:
-    """Of a vocabulary that removes spaces: the one at the end is read as a token, and what is lost is told once."""
+    """A vocabulary that removes spaces: the one at the end is read as a token, and what is lost is told once."""
     changes = ("directory=pieces", "data.directory=prepared-pieces", "training.max_updates=6")
     tokenizer = ("data.tokenizer.kind=bpe", "data.tokenizer.vocabulary_size=90")
     for command in ("prepare", "train"):

@@ -1,4 +1,4 @@
-"""What is wrong with a method from outside the package is told by its name, socket and line, without a trace file."""
+"""Errors of methods from outside the package: told by name, socket and line, without a trace file."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ ONCE: dict[tuple[str, str], tuple[str, ...]] = {
     ("analyze by-length", "--reference"): ("analyze", "by-length", "other", "--reference", TARGET),
     ("shortlist", "--test"): ("shortlist", "model", SOURCE, TARGET, "--output", "list", "--test", "other"),
 }
-"""What is read once, with a command line that ends with its file; of the reports of `analyze`, some."""
+"""Options that are read once, with a command line that ends with the file; of the reports of `analyze`, some."""
 WRITTEN_ONCE = {("decode", "--output")}
 """A program may read it while it is written, as in ``>(command)``."""
 

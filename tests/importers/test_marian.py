@@ -287,7 +287,7 @@ it's: 17
 "{": 38
 é: 39
 """
-"""What yaml-cpp 0.7, of which Marian is made, writes of `</s>`, `<unk>` and `AWKWARD`; raw characters by number."""
+"""The text that yaml-cpp 0.7, a part of Marian, writes of `</s>`, `<unk>` and `AWKWARD`; raw characters by number."""
 
 
 def test_a_vocabulary_as_yaml_cpp_writes_it(tmp_path: Path) -> None:
