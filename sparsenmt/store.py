@@ -72,7 +72,7 @@ from sparsenmt.records import (
     typed,
 )
 from sparsenmt.revision import git_revision
-from sparsenmt.tensors import count_elements, differing_shapes, load_tensors, read_header, read_into, save_tensors
+from sparsenmt.tensors import FITTING, check_shapes, count_elements, load_tensors, read_header, read_into, save_tensors
 from sparsenmt.versions import Version, check_version, directory_version, read_consistently
 
 FORMAT = 2
@@ -93,12 +93,18 @@ _WEIGHTS_HINT = "Training writes them when it ends; `sparsenmt average` computes
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """The parts of a model directory that decide its outputs: a cached result holds as long as they are the same."""
+    """The parts of a model directory that decide its outputs: a cached result holds as long as they are the same.
+
+    Args:
+        files: path -> hash and size of the vocabularies and fitted features, as in the manifest.
+        model: the recipe's `model` section, disabled heads included.
+        max_source_length: most source tokens that are read, `</s>` not counted.
+    """
 
     weights: str  # hash
-    files: Mapping[str, Mapping[str, Any]]  # of the vocabularies and fitted features, as in the manifest
-    model: Mapping[str, Any]  # the recipe's section, disabled heads included
-    max_source_length: int  # most source tokens that are read, `</s>` not counted
+    files: Mapping[str, Mapping[str, Any]]
+    model: Mapping[str, Any]
+    max_source_length: int
 
     @property
     def digest(self) -> str:
@@ -266,7 +272,7 @@ def is_unfinished(directory: Path) -> bool:
 
 
 def _check_files(directory: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
-    """Check vocabularies and features: all are in the manifest, with their hashes."""
+    """Check the vocabularies and features of a model directory: all are in the manifest, with their hashes."""
     present = [f"{part}/{name}" for part in _PARTS for name in list_files(directory / part)]
     if missing := sorted({*present, *_ALWAYS} - files.keys()):
         raise DamagedFileError(f"does not name {missing[0]}", where=str(directory / MANIFEST), hint=_COPY_HINT)
@@ -428,8 +434,11 @@ def write_weights(
 def _owner(files: Mapping[str, Mapping[str, Any]], recipe: Mapping[str, Any]) -> str:
     """Return the hash that ties weights to their vocabularies, features and `model` section, as they are written.
 
-    ``recipe`` as `_stored_recipe` returns it: a later version of this program may have more defaults. ``files``: of the
-    manifest.
+    The section is taken without defaults: a later version of this program may have more of them.
+
+    Args:
+        files: of the manifest.
+        recipe: as `_stored_recipe` returns it.
     """
     return sha256_text(json.dumps([files, recipe["model"]], sort_keys=True))
 
@@ -486,9 +495,13 @@ def parameter_count(directory: Path) -> int:
 
 
 def _read_weights(directory: Path, model: torch.nn.Module, owner: str) -> str:
-    """Load the weights of a model directory, whose `_owner` is given, into a model; returns their hash.
+    """Load the weights of a model directory into a model; returns their hash.
 
-    UserError if they are missing, damaged, do not fit, or belong to another model directory.
+    Args:
+        owner: `_owner` of the directory.
+
+    Raises:
+        UserError: they are missing, damaged, do not fit, or belong to another model directory.
     """
     path = directory / WEIGHTS
     if not path.exists():
@@ -496,7 +509,7 @@ def _read_weights(directory: Path, model: torch.nn.Module, owner: str) -> str:
     try:
         digest = read_into(path, model.state_dict(), hint=_WEIGHTS_HINT)
     except ValueError as error:
-        raise UserError(str(error), where=str(path), hint=_FITTING) from None
+        raise UserError(str(error), where=str(path), hint=FITTING) from None
     _check_owner(directory, owner)
     return digest
 
@@ -515,8 +528,11 @@ def _check_owner(directory: Path, owner: str) -> None:
 def starting_weights(directory: Path, model: torch.nn.Module) -> tuple[dict[str, Tensor], list[str]]:
     """Return the weights of a model directory for a model that may have additional sparsity methods with parameters.
 
-    They are all of the model's, and the names of those that the directory lacks, whose values are the model's own.
-    UserError if the weights are missing or damaged, or other parameters differ.
+    Returns:
+        all of the model's weights, and the names of those that the directory lacks, whose values are the model's own.
+
+    Raises:
+        UserError: the weights are missing or damaged, or other parameters differ.
     """
     path = directory / WEIGHTS
     if not path.exists():
@@ -524,8 +540,7 @@ def starting_weights(directory: Path, model: torch.nn.Module) -> tuple[dict[str,
     own, found = model.state_dict(), read_consistently(directory, _READ, _all_weights)
     added = sorted((own.keys() - found.keys()) & method_weights(model))
     weights = {**{name: own[name] for name in added}, **found}
-    if _shapes(weights) != _shapes(own):
-        raise UserError(differing_shapes(_shapes(own), _shapes(weights)), where=str(path), hint=_FITTING)
+    check_shapes(own, weights, str(path))
     return weights, added
 
 
@@ -533,21 +548,6 @@ def _all_weights(directory: Path) -> dict[str, Tensor]:
     found = load_tensors(directory / WEIGHTS, hint=_WEIGHTS_HINT)
     _check_owner(directory, _owner_of(directory))
     return found
-
-
-_FITTING = "The weights must come from a recipe with the same `model` section and vocabularies of the same sizes."
-
-
-def load_weights(model: torch.nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
-    """Load weights into a model; UserError unless names and shapes are the same."""
-    wanted, found = _shapes(model.state_dict()), _shapes(weights)
-    if wanted != found:
-        raise UserError(differing_shapes(wanted, found), where=where, hint=_FITTING)
-    model.load_state_dict(dict(weights))
-
-
-def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 def open_model(

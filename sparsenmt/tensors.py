@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sparsenmt.errors import UserError
 from sparsenmt.files import DamagedFileError, atomic_writer, changed_file, regular_file
 
 # One JSON entry of the file's metadata, because the library does not keep the order of several entries.
@@ -275,6 +276,22 @@ def _read_tensor(stream: BufferedReader | BytesIO, entry: _Entry) -> Tensor:
             raise _InvalidFileError("the file ends too early")
         left = left[count:]
     return flat.view(entry.shape)
+
+
+FITTING = "The weights must come from a recipe with the same `model` section and vocabularies of the same sizes."
+
+
+def load_weights(model: torch.nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
+    """Load weights into a model; UserError unless names and shapes are the same."""
+    check_shapes(model.state_dict(), weights, where)
+    model.load_state_dict(dict(weights))
+
+
+def check_shapes(own: Mapping[str, Tensor], given: Mapping[str, Tensor], where: str) -> None:
+    """Raise UserError unless the names and shapes of given weights are those of a model's own."""
+    wanted, found = ({name: tuple(each.shape) for name, each in weights.items()} for weights in (own, given))
+    if wanted != found:
+        raise UserError(differing_shapes(wanted, found), where=where, hint=FITTING)
 
 
 def differing_shapes(wanted: Shapes, found: Shapes) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from sparsenmt import store
 from sparsenmt.assemble import build_model
 from sparsenmt.data.prepared_data import PreparedText
 from sparsenmt.decoding.text_scores import TextReading
@@ -14,6 +13,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.evaluation.text_quality import TextQuality
 from sparsenmt.metric import TEXT_METRICS
 from sparsenmt.recipe.schema import Recipe
+from sparsenmt.tensors import load_weights
 from sparsenmt.workflows.score_text import token_nats, total_nats
 
 
@@ -41,7 +41,7 @@ def make_text_validator(
 
     def validate(weights: Mapping[str, torch.Tensor]) -> dict[str, float]:
         model = build_model(recipe.model, source_size=size, target_size=size, seed=recipe.training.seed).to(device)
-        store.load_weights(model, weights, "validation")
+        load_weights(model, weights, "validation")
         model.pack(torch.float32)
         nats = token_nats(model, data.dev.ids[:most], reading, device, shown=False)
         quality = TextQuality(total_nats(nats), data.dev.counts)

@@ -20,6 +20,7 @@ from sparsenmt.metric import METRICS
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Recipe
+from sparsenmt.tensors import load_weights
 from sparsenmt.training.state import Progress
 from sparsenmt.training.validation import Validator
 
@@ -113,7 +114,7 @@ def make_validator(
     def make(weights: Mapping[str, torch.Tensor]) -> Transformer:
         sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
         model = build_model(recipe.model, **sizes, seed=recipe.training.seed).to(device)
-        store.load_weights(model, weights, "validation")
+        load_weights(model, weights, "validation")
         model.pack(torch.float32)
         return model
 

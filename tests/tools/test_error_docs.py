@@ -19,8 +19,7 @@ ENTRIES = [entry for entry in CATALOGUE.entries() if entry.kind in (ERROR, COMPL
 BUILT_ELSEWHERE = {
     ("recipe/validation_errors.py", "_complaint"): "what a validator says",
     ("store.py", "_read_weights"): "`tensors.differing_shapes` counts what differs",
-    ("store.py", "starting_weights"): "the same",
-    ("store.py", "load_weights"): "the same",
+    ("tensors.py", "check_shapes"): "the same",
 }
 # Errors without a place: (file, function) -> why.
 NO_PLACE = {("data/text.py", "check_aligned"): "the message names every file"}
