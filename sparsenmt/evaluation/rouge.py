@@ -52,8 +52,8 @@ def words(text: str, *, unspaced: bool = False) -> list[str]:
     found: list[str] = []
     for kind, run in itertools.groupby(composed, _unspaced_kind if unspaced else _character_kind):
         if kind != "other":
-            text = "".join(run).strip(_JOINERS)
-            found += text if kind == "ideograph" else [text]
+            own = "".join(run).strip(_JOINERS)
+            found += own if kind == "ideograph" else [own]
     return list(filter(None, found))
 
 

@@ -110,9 +110,14 @@ class PieceTokenizer:
         return {id_ for id_, name in enumerate(model.names) if name not in self._ids or self._ids[name] in ids}
 
     def encode(self, line: str) -> list[int]:
-        return self.encode_batch([line])[0]
+        if self.added.tokens:
+            return self.encode_batch([line])[0]
+        return self._numbered(line, self._processor.encode(line))
 
     def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
+        if not self.added.tokens:  # as of most models: no line is looked through
+            found = self._processor.encode(list(lines)) if lines else ()
+            return [self._numbered(line, own) for line, own in zip(lines, found, strict=True)]
         divided = [list(self.added.sections(line)) for line in lines]
         texts = [section.text for sections in divided for section in sections if section.id is None]
         own = zip(texts, self._processor.encode(texts) if texts else (), strict=True)

@@ -130,7 +130,7 @@ class PipelineTokenizer:
         return self.encode_batch([line])[0]
 
     def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
-        ids, texts = self._ids, list(lines) if self._map is None else [self._map.text(line) for line in lines]
+        ids, texts = self._ids, list(lines) if self._map is None else self._map.texts(lines)
         return [
             [ids.get(theirs, UNK) for theirs in each.ids]
             for each in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
@@ -214,15 +214,16 @@ class _CharacterMap:
         self._normalizer: Any = sentencepiece.SentencePieceNormalizer(model_proto=bytes_field(3, spec))
         self._added = AddedTokens(added)
 
-    def text(self, line: str) -> str:
-        """The line with mapped characters."""
-        sections = self._added.sections(line)
-        return "".join(
-            str(self._normalizer.normalize(each.text)) if each.id is None else each.text for each in sections
-        )
+    def texts(self, lines: Sequence[str]) -> list[str]:
+        """The lines with mapped characters."""
+        normalize = self._normalizer.normalize
+        if not self._added.tokens:  # as of most models: no line is looked through
+            return list(normalize(list(lines))) if lines else []
+        sections = map(self._added.sections, lines)
+        return ["".join(normalize(each.text) if each.id is None else each.text for each in line) for line in sections]
 
     def text_and_places(self, line: str) -> tuple[str, Sequence[int]]:
-        """`text`, and the place in the line of each of its characters, and of its end."""
+        """The line with mapped characters, and the place in the line of each of its characters, and of its end."""
         texts, places = [], list[int]()
         for each in self._added.sections(line):
             text, own = each.text, range(len(each.text))
