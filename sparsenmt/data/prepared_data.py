@@ -138,6 +138,11 @@ class PreparedReport:
     characters: tuple[int, int] | None
     """Tokens of a single character in the source and the target vocabulary; None in data of older versions."""
 
+    @property
+    def lines(self) -> int:
+        """Lines of the training corpora that were read."""
+        return sum(each.lines if isinstance(each, TextReport) else each.counts.read for each in self.corpora)
+
     @classmethod
     def from_manifest(cls, directory: Path, manifest: Mapping[str, Any], *, up_to_date: bool) -> PreparedReport:
         """The report on the data of a manifest."""

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from difflib import SequenceMatcher
+from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import islice
 
 import numpy as np
 
@@ -16,13 +12,13 @@ from sparsenmt.assemble import methods_of_words, required_features
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.line_parts import read_line_parts
 from sparsenmt.data.prepare import pipeline
-from sparsenmt.data.prepared_data import PreparedData, PreparedReport, PreparedText, TextReport, train_directory
-from sparsenmt.data.text import bounded_batches, read_lines
+from sparsenmt.data.prepare.round_trips import MOST_UNKNOWN, RoundTrips, examine_round_trips
+from sparsenmt.data.prepared_data import PreparedData, PreparedReport, PreparedText, train_directory
+from sparsenmt.data.text import read_lines
 from sparsenmt.data.text_sides import SIDES, CorpusCounts, TextSides, is_swapped
-from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, unknown_texts
-from sparsenmt.data.vocabulary import UNK
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.data.word_spaces import is_unspaced
-from sparsenmt.errors import UserError, printable
+from sparsenmt.errors import UserError
 from sparsenmt.interrupts import resumable
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Data, Recipe, TokenizerSection
@@ -30,103 +26,9 @@ from sparsenmt.runtime import is_distributed
 from sparsenmt.training.distribution import Workers
 from sparsenmt.workflows.shared_windows import CPU
 
-MOST_UNKNOWN = 0.01
-"""A larger share of unknown tokens is worth a warning."""
-_LOOKED_AT = 5_000
-"""Lines of a side that are encoded and decoded, spread evenly over the training corpora: less than a second."""
-_LONGEST = 100_000  # characters of a line that are looked at
-_SHOWN, _AROUND = 3, 10  # examples, and characters around what changes
 _NAMED = 5  # sentences whose lines a warning names
 _OTHER_TEXT = "another language or script than the training text"
 _SWAPPED = "swapped sides (data.dev.source, data.dev.target)"
-
-
-@dataclass
-class RoundTrips:
-    """The lines of a side of the training text that were encoded and decoded to see if they come back."""
-
-    side: str
-    lines: int = 0
-    changed: int = 0
-    """Lines that come back with other characters; neither runs of spaces nor unknown characters count."""
-    examples: list[str] = field(default_factory=list)
-    unknown: Counter[str] = field(default_factory=Counter)
-
-    def add(self, tokenizer: Tokenizer, path: str, numbered: Sequence[tuple[int, str]], lowercase: bool) -> None:
-        """Encode and decode lines of a file, with their numbers from 0."""
-        self.lines += len(numbered)
-        for (number, line), ids in zip(numbered, tokenizer.encode_batch([line for _, line in numbered]), strict=True):
-            unknown = unknown_texts(tokenizer, line) if UNK in ids else []
-            self.unknown.update(unknown)
-            before, after = (
-                " ".join(filter(None, text.split(" ")))
-                for text in (line.lower() if lowercase else line, tokenizer.decode(ids, unknown))
-            )
-            if before != after:
-                self.changed += 1
-                if self.changed <= _SHOWN:
-                    self.examples.append(
-                        "{}, line {:,}: '{}' becomes '{}'".format(path, number + 1, *_change(before, after))
-                    )
-
-    def describe(self, options: TokenizerSection) -> str:
-        """Describe the changes, as a warning if they are many and a model learns to write what comes back."""
-        learned = options.from_model is None
-        rule = options.normalization if learned and options.kind in ("bpe", "unigram") else "identity"
-        why = f"data.tokenizer.normalization ({rule}) decides, and `identity` keeps all but U+2581"
-        if rule == "identity":
-            why = "U+2581 stands for a space in vocabularies" if learned else "data.tokenizer.from_model decides"
-        many = self.side != "source" and self.changed > MOST_UNKNOWN * self.lines
-        head = f"{self.changed:,} of {self.lines:,} {self.side} lines do not come back from the tokenizer as they were"
-        return "\n  ".join([f"{'warning: ' if many else ''}{head}: {why}", *self.examples])
-
-
-def examine_round_trips(report: PreparedReport, data: Data) -> list[RoundTrips]:
-    """Encode and decode some of the training text, side by side."""
-    tokenizers = Tokenizers.load(report.directory / "tokenizers")
-    step = -(-_line_count(report) // _LOOKED_AT)
-    found = []
-    for side in data.dev.files:
-        trips = RoundTrips(side)
-        tokenizer = tokenizers.source if side == "source" else tokenizers.target
-        for corpus in data.train:
-            some = islice(_numbered(corpus.files[side]), 0, None, step)
-            for batch in bounded_batches(some, lambda entry: len(entry[1])):
-                lowercase = data.tokenizer.lowercase and data.tokenizer.from_model is None
-                trips.add(tokenizer, corpus.files[side], batch, lowercase)
-        found.append(trips)
-    return found
-
-
-def _numbered(path: str) -> Iterator[tuple[int, str]]:
-    """Lines, or parts of long ones, with the numbers of their lines from 0."""
-    number = 0
-    for part in read_line_parts(path):
-        yield number, part.text[:_LONGEST]
-        number += part.ends
-
-
-def _line_count(report: PreparedReport) -> int:
-    return sum(each.lines if isinstance(each, TextReport) else each.counts.read for each in report.corpora)
-
-
-def _change(before: str, after: str) -> tuple[str, str]:
-    """Return the first place that differs in two texts, with what is around it; odd characters as escapes."""
-    same = next((i for i, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), len(before))
-    begin = max(0, min(same, len(after)) - _AROUND)
-    parts = before[begin : begin + 6 * _AROUND], after[begin : begin + 6 * _AROUND]
-    blocks = SequenceMatcher(None, *parts, autojunk=False).get_opcodes()
-    _, a, b, c, d = next(block for block in blocks if block[0] != "equal")
-    return _place(parts[0], a, b), _place(parts[1], c, d)
-
-
-def _place(text: str, begin: int, end: int) -> str:
-    before, after = text[max(0, begin - _AROUND) : begin], text[end : end + _AROUND]
-    return printable(before) + _escaped(text[begin:end]) + printable(after)
-
-
-def _escaped(text: str) -> str:
-    return "".join(each if " " <= each <= "~" else each.encode("unicode_escape").decode() for each in text)
 
 
 def prepare(recipe: Recipe, processes: int | None = None) -> PreparedReport:
@@ -228,11 +130,9 @@ def unknown_warnings(report: PreparedReport, data: Data, seen: Sequence[RoundTri
         seen: the unknown texts of each side of the training text.
     """
     usual = [max(shares) for shares in zip(*(each.unknown_shares() for each in report.corpora), strict=True)]
-    total = _line_count(report) * (2 if report.shared and len(data.dev.files) == 2 else 1)
+    total = report.lines * (2 if report.shared and len(data.dev.files) == 2 else 1)
     cause, found = _cause_of_unknown(data.tokenizer, total), []
-    texts = {
-        trips.side: [f"'{_escaped(text[:20])}'" for text, _ in trips.unknown.most_common(_SHOWN)] for trips in seen
-    }
+    texts = {trips.side: trips.most_unknown for trips in seen}
     for each in (*report.corpora, report.dev):
         for side, share, of_training in zip(data.dev.files, each.unknown_shares(), usual, strict=True):
             if share > MOST_UNKNOWN:
