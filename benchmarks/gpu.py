@@ -23,12 +23,12 @@ from pathlib import Path
 
 import torch
 
-from sparsenmt.devices import pick_device
 from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import Source
+from sparsenmt.process.devices import pick_device
 from sparsenmt.report.tables import Table
-from sparsenmt.workflows.benchmark.flops import synchronize
-from sparsenmt.workflows.benchmark.measurement import BenchmarkRequest, benchmark, preset_model
+from sparsenmt.workflows.evaluation.benchmark.flops import synchronize
+from sparsenmt.workflows.evaluation.benchmark.measurement import BenchmarkRequest, benchmark, preset_model
 
 ROOT = Path(__file__).resolve().parents[1]
 CALLS = 20  # of the decoder between two looks at the clock

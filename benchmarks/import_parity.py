@@ -28,9 +28,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from sparsenmt.data.vocabulary import BOS, EOS, PAD
 from sparsenmt.export.plain_transformer import plain_transformer
 from sparsenmt.export.to_transformers import model_config, transformers_weights
-from sparsenmt.files import write_json
 from sparsenmt.recipe.schema import Model
-from sparsenmt.tensors import load_foreign_tensors, save_tensors
+from sparsenmt.storage.files import write_json
+from sparsenmt.storage.tensors import load_foreign_tensors, save_tensors
 from tests.importers.parity import DOUBLE, SINGLE, Imported, our_ids
 
 BEAM = 3

@@ -37,7 +37,6 @@ from protocol import EOS, decoding_sources
 from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.decoding.ahead import encode_ahead
 from sparsenmt.decoding.beam import beam_search
-from sparsenmt.devices import pick_device
 from sparsenmt.model import attention
 from sparsenmt.model.attend import attend_fused, memory_mask
 from sparsenmt.model.attention import MultiHeadAttention
@@ -45,8 +44,9 @@ from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.sockets import Transform
 from sparsenmt.model.transformer import Transformer
+from sparsenmt.process.devices import pick_device
 from sparsenmt.recipe import schema
-from sparsenmt.workflows.benchmark.flops import synchronize
+from sparsenmt.workflows.evaluation.benchmark.flops import synchronize
 from workers.coins import Coins, coins
 from workers.model import random_model
 

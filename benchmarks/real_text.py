@@ -115,7 +115,7 @@ def differences(model: str, lines: list[str], ours: list[list[str]], theirs: lis
     from sparsenmt.data.vocabulary import EOS
     from sparsenmt.decoding.forced_decoding import score_batches
     from sparsenmt.decoding.inputs import read_sources
-    from sparsenmt.devices import pick_device
+    from sparsenmt.process.devices import pick_device
     from sparsenmt.store import open_model
 
     places = [i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b]

@@ -24,7 +24,7 @@ from common import Worker, command_line, parse, verdict
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import translate_lines
-from sparsenmt.devices import pick_device
+from sparsenmt.process.devices import pick_device
 from sparsenmt.store import open_model
 from students import PACKAGE, TESTS, WORK, prepare
 

@@ -27,8 +27,8 @@ def measure(work: dict[str, object], give_back: bool) -> list[int]:
     import torch
 
     from protocol import training_batches
+    from sparsenmt.process.runtime import trim_heap
     from sparsenmt.recipe.schema import Optimizer
-    from sparsenmt.runtime import trim_heap
     from sparsenmt.training.gradients import Objective
     from sparsenmt.training.precision import MasterWeights
     from sparsenmt.training.state import make_optimizer

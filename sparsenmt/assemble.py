@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from sparsenmt.devices import device_memory
 from sparsenmt.errors import UserError
 from sparsenmt.model.adapters import add_adapters
 from sparsenmt.model.depth_plan import DepthPlan
@@ -24,7 +23,8 @@ from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import ContentPattern, MemoryFilter, Recurrence, ScoreTerm, Span, Transform, check_results
 from sparsenmt.model.stacks import SiteModules
 from sparsenmt.model.transformer import EmbeddingOptions, PositionOptions, Transformer, Vocabulary
-from sparsenmt.progress import byte_text
+from sparsenmt.process.devices import device_memory
+from sparsenmt.process.progress import byte_text
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.load import load, load_resolved
 from sparsenmt.recipe.method_choice import MethodChoice, Site

@@ -28,9 +28,9 @@ import click
 from sparsenmt import __version__
 from sparsenmt.commands.lazy_group import CommandEntry, LazyGroup
 from sparsenmt.errors import UserError, is_out_of_memory, outside_error, outside_methods, printable_lines
-from sparsenmt.interrupts import Interrupted, listening
-from sparsenmt.progress import duration, log, own_messages
-from sparsenmt.runtime import (
+from sparsenmt.process.interrupts import Interrupted, listening
+from sparsenmt.process.progress import duration, log, own_messages
+from sparsenmt.process.runtime import (
     check_thread_variable,
     is_main_process,
     limit_kernel_caches,

@@ -24,7 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from sparsenmt.errors import UserError
-from sparsenmt.files import (
+from sparsenmt.native.choice import known_ratios
+from sparsenmt.native.numerics import Choices, changed_choices
+from sparsenmt.storage.files import (
     changed_values,
     check_own_file,
     describe_change,
@@ -39,9 +41,7 @@ from sparsenmt.files import (
     sha256_file,
     write_sealed,
 )
-from sparsenmt.native.choice import known_ratios
-from sparsenmt.native.numerics import Choices, changed_choices
-from sparsenmt.records import Count, typed
+from sparsenmt.storage.records import Count, typed
 
 _BLOCK = 1 << 20
 _HASH = re.compile("[0-9a-f]{64}")

@@ -33,9 +33,19 @@ from sparsenmt.data.shortlist import Shortlist, Shortlists
 from sparsenmt.data.text_sides import TextSides
 from sparsenmt.data.tokenizers.frame import FramePair
 from sparsenmt.data.tokenizers.tokenizer import SHORTLIST, Tokenizers
-from sparsenmt.devices import pick_device
 from sparsenmt.errors import UserError, check_lists
-from sparsenmt.files import (
+from sparsenmt.model.depth_plan import Depth
+from sparsenmt.model.sites import SiteName
+from sparsenmt.model.sockets import method_weights
+from sparsenmt.model.transformer import Transformer
+from sparsenmt.process.devices import pick_device
+from sparsenmt.recipe.choices import DecodingDtype
+from sparsenmt.recipe.load import dump
+from sparsenmt.recipe.model_use import with_languages, without_heads
+from sparsenmt.recipe.schema import Decoding, Recipe
+from sparsenmt.recipe.task import check_translates
+from sparsenmt.recipe.yaml_tree import parse_plain, read_limited
+from sparsenmt.storage.files import (
     DamagedFileError,
     check_absent,
     explain_directory_errors,
@@ -52,17 +62,7 @@ from sparsenmt.files import (
     write_sealed,
     write_text,
 )
-from sparsenmt.model.depth_plan import Depth
-from sparsenmt.model.sites import SiteName
-from sparsenmt.model.sockets import method_weights
-from sparsenmt.model.transformer import Transformer
-from sparsenmt.recipe.choices import DecodingDtype
-from sparsenmt.recipe.load import dump
-from sparsenmt.recipe.model_use import with_languages, without_heads
-from sparsenmt.recipe.schema import Decoding, Recipe
-from sparsenmt.recipe.task import check_translates
-from sparsenmt.recipe.yaml_tree import parse_plain, read_limited
-from sparsenmt.records import (
+from sparsenmt.storage.records import (
     check_file_entries,
     check_no_links,
     copy_files,
@@ -71,9 +71,17 @@ from sparsenmt.records import (
     list_files,
     typed,
 )
-from sparsenmt.revision import git_revision
-from sparsenmt.tensors import FITTING, check_shapes, count_elements, load_tensors, read_header, read_into, save_tensors
-from sparsenmt.versions import Version, check_version, directory_version, read_consistently
+from sparsenmt.storage.revision import git_revision
+from sparsenmt.storage.tensors import (
+    FITTING,
+    check_shapes,
+    count_elements,
+    load_tensors,
+    read_header,
+    read_into,
+    save_tensors,
+)
+from sparsenmt.storage.versions import Version, check_version, directory_version, read_consistently
 
 FORMAT = 2
 WEIGHTS, MANIFEST, RECIPE = "weights.safetensors", "manifest.json", "recipe.yaml"

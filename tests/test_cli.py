@@ -18,8 +18,8 @@ import pytest
 
 from sparsenmt import __version__, cli
 from sparsenmt.errors import UserError
-from sparsenmt.interrupts import Interrupted, listening
-from sparsenmt.runtime import check_thread_variable
+from sparsenmt.process.interrupts import Interrupted, listening
+from sparsenmt.process.runtime import check_thread_variable
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGINS_AGAIN = "  No file is half-written: the same command begins again, and uses what is complete."
@@ -264,7 +264,7 @@ def started(body: str, redirection: str, **options: object) -> subprocess.Comple
     """Run the program with a body of the test's own in place of `decode`, its streams redirected by a shell."""
     code = (
         "import contextlib, importlib, logging, os, sys, types, warnings\n"
-        "import click, tqdm; from sparsenmt import cli, progress\n"
+        "import click, tqdm; from sparsenmt import cli\nfrom sparsenmt.process import progress\n"
         f"def body():\n{textwrap.indent(body, '    ')}\n"
         "module = types.SimpleNamespace(command=click.Command('decode', callback=body))\n"
         "importlib.import_module = lambda name: module\n"

@@ -26,19 +26,25 @@ from sparsenmt.depth_selector.selector import FOLDER, RECORD, open_selector, sav
 from sparsenmt.depth_selector.training import Hyperparameters, Trial
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
-from sparsenmt.files import hidden_path, partial_path, read_sealed, write_json, write_sealed
-from sparsenmt.records import file_entry
 from sparsenmt.resumable import resumable_output
+from sparsenmt.storage.files import hidden_path, partial_path, read_sealed, write_json, write_sealed
+from sparsenmt.storage.records import file_entry
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.state import Progress
-from sparsenmt.workflows.decode import DecodeRequest
-from sparsenmt.workflows.distill import DistilledCorpus, DistillRequest
-from sparsenmt.workflows.evaluate import AS_IN_RECIPE, Evaluation, SiteAttention, _path_and_key, kept_evaluation
-from sparsenmt.workflows.evaluate_text import TextBlock, TextEvaluation, kept_text_evaluation
-from sparsenmt.workflows.evaluate_text import _path_and_key as text_path_and_key
-from sparsenmt.workflows.prepare import open_prepared, prepare
-from sparsenmt.workflows.run_checks import check_start
-from sparsenmt.workflows.test_sets import PlainText, TestText
+from sparsenmt.workflows.decoding.decode import DecodeRequest
+from sparsenmt.workflows.evaluation.evaluate import (
+    AS_IN_RECIPE,
+    Evaluation,
+    SiteAttention,
+    _path_and_key,
+    kept_evaluation,
+)
+from sparsenmt.workflows.evaluation.evaluate_text import TextBlock, TextEvaluation, kept_text_evaluation
+from sparsenmt.workflows.evaluation.evaluate_text import _path_and_key as text_path_and_key
+from sparsenmt.workflows.evaluation.test_sets import PlainText, TestText
+from sparsenmt.workflows.training.distill import DistilledCorpus, DistillRequest
+from sparsenmt.workflows.training.prepare import open_prepared, prepare
+from sparsenmt.workflows.training.run_checks import check_start
 from tests.faults import pairs
 
 OTHERS: tuple[Any, ...] = (None, [], "x", 1, -1, {}, [None], {"x": None})

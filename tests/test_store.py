@@ -23,12 +23,12 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.errors import UserError
-from sparsenmt.files import seal_text, unseal_text, write_sealed
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.load import load_resolved
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.sparsity.registry import methods
-from sparsenmt.tensors import load_tensors, save_tensors
+from sparsenmt.storage.files import seal_text, unseal_text, write_sealed
+from sparsenmt.storage.tensors import load_tensors, save_tensors
 from tests.decoding.support import invented_lines
 from tests.export.support import make_bundle
 

@@ -134,7 +134,7 @@ SAID_AGAIN = {
     ("recipe/errors.py", "raise_together"): "shows the problems of a recipe, which are listed one by one",
     ("recipe/resolve.py", "_parse_override"): "the value of an override is YAML, whose errors are listed",
     ("recipe/yaml_tree.py", "_compose"): "adds the place to a complaint of `_syntax_complaint`",
-    ("workflows/shared_windows.py", "SharedWindows.lead"): "the error of another process",
+    ("workflows/decoding/shared_windows.py", "SharedWindows.lead"): "the error of another process",
 }
 
 _SYSTEM = """\

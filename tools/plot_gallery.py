@@ -23,7 +23,7 @@ from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.report.plots import check_plot, save
 from sparsenmt.store import read_recipe
-from sparsenmt.workflows.test_sets import recipe_text
+from sparsenmt.workflows.evaluation.test_sets import recipe_text
 
 if TYPE_CHECKING:  # matplotlib is an optional package
     from matplotlib.figure import Figure

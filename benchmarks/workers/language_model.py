@@ -13,9 +13,9 @@ import sparsenmt
 from protocol import language_batches, serve, work_from_arguments
 from sparsenmt.assemble import build_model
 from sparsenmt.decoding.text_scores import TextReading, score_text
-from sparsenmt.devices import pick_device
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.transformer import Transformer
+from sparsenmt.process.devices import pick_device
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.schema import Optimizer
 from sparsenmt.training.gradients import Objective, UpdateTotals

@@ -11,7 +11,7 @@ from protocol import serve, work_from_arguments
 def main() -> None:
     # As in the command: the processes that encode import this module, and need nothing of these.
     from sparsenmt.assemble import load_recipe
-    from sparsenmt.workflows.prepare import prepare
+    from sparsenmt.workflows.training.prepare import prepare
 
     work = work_from_arguments()
     folder = Path(work["folder"]) / f"prepared-{work['processes']}"

@@ -10,11 +10,11 @@ import torch
 import sparsenmt
 from protocol import PAD, Ids, serve, training_batches, work_from_arguments
 from sparsenmt.data.batching import Batch
-from sparsenmt.devices import pick_device
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.transformer import Transformer
+from sparsenmt.process.devices import pick_device
+from sparsenmt.process.runtime import keep_freed_memory
 from sparsenmt.recipe.schema import Optimizer
-from sparsenmt.runtime import keep_freed_memory
 from sparsenmt.training.gradients import (
     ExitPairs,
     Objective,
@@ -24,7 +24,7 @@ from sparsenmt.training.gradients import (
 )
 from sparsenmt.training.precision import MasterWeights, pick_dtype
 from sparsenmt.training.state import make_optimizer
-from sparsenmt.workflows.benchmark.flops import synchronize
+from sparsenmt.workflows.evaluation.benchmark.flops import synchronize
 from workers.model import random_model
 
 

@@ -10,7 +10,7 @@ import sys
 import torch
 
 from protocol import serve, training_batches, work_from_arguments
-from sparsenmt.training.distribution import Workers
+from sparsenmt.process.workers import Workers
 from sparsenmt.training.gradient_buckets import GradientBuckets
 from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients, clip_gradients
 from workers.train import as_batch, set_up

@@ -24,7 +24,7 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.errors import UserError
-from sparsenmt.progress import notify, progress_bar
+from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Report, Table, columns
 

@@ -21,7 +21,7 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.decoding.inputs import SourceLine
-from sparsenmt.progress import progress_bar
+from sparsenmt.process.progress import progress_bar
 
 SPACES, TAGS, UNKNOWN = "spaces", "tags", "unknown"
 UNSPACED = "the text has no spaces between words"

@@ -36,7 +36,7 @@ def command(model: Path, **options: Any) -> None:
     MODEL_DIR says, and the values are printed, and written to manifest.json.
     """
     from sparsenmt.report.tables import render
-    from sparsenmt.workflows.average import average
+    from sparsenmt.workflows.training.average import average
 
     report = average(model, **options)
     if report is not None:

@@ -85,9 +85,9 @@ def command(files: ReportFiles, lengths: tuple[str, ...], **settings: Any) -> No
     kept mb             language models: keys and values that the next tokens
                         attend to; in training the memory of the streams
     """
-    from sparsenmt.progress import notify
+    from sparsenmt.process.progress import notify
     from sparsenmt.report.tables import render
-    from sparsenmt.workflows.benchmark.measurement import BenchmarkRequest, benchmark
+    from sparsenmt.workflows.evaluation.benchmark.measurement import BenchmarkRequest, benchmark
 
     files.check([settings["model"]])
     report = benchmark(BenchmarkRequest(lengths=[_two_lengths(text) for text in lengths], **settings))

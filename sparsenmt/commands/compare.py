@@ -68,6 +68,6 @@ def command(**options: Any) -> None:
     another model can be added without translating again with the others. Speed is always measured anew.
     """
     from sparsenmt.report.tables import render
-    from sparsenmt.workflows.compare import CompareRequest, compare_models
+    from sparsenmt.workflows.evaluation.compare import CompareRequest, compare_models
 
     click.echo(render(compare_models(CompareRequest(**options))))

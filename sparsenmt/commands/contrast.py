@@ -66,7 +66,7 @@ def command(arguments: tuple[Path, ...], **options: Any) -> None:
     Confidence intervals are Wilson's, at 95%; further models are compared with the first by the exact McNemar test.
     """
     from sparsenmt.report.tables import render
-    from sparsenmt.workflows.contrast import ContrastRequest, contrast
+    from sparsenmt.workflows.evaluation.contrast import ContrastRequest, contrast
 
     line_aligned = any(options[name] for name in ("source", "correct", "incorrect"))
     request = ContrastRequest(

@@ -62,7 +62,7 @@ def command(model: Path, **options: Any) -> None:
     With --documents, scores are those of blocks, and --json writes an object for
     each: line (its first), lines, document, source, hypotheses; for text, texts.
     """
-    from sparsenmt.workflows.decode import decode
+    from sparsenmt.workflows.decoding.decode import decode
 
     decode(decode_request(model, **options), _write)
 

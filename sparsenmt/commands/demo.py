@@ -11,7 +11,7 @@ from sparsenmt.commands.options import PATH, evaluation_options, training_overri
 from sparsenmt.commands.output import show
 
 if TYPE_CHECKING:
-    from sparsenmt.workflows.demo import DemoResult
+    from sparsenmt.workflows.training.demo import DemoResult
 
 _SAMPLES = 5
 
@@ -35,8 +35,8 @@ def command(
     change single keys of the demo's recipe, for instance training.max_updates=200.
     """
     from sparsenmt.evaluation.score_table import table
-    from sparsenmt.workflows.demo import demo
-    from sparsenmt.workflows.evaluate import ModelRun
+    from sparsenmt.workflows.evaluation.evaluate import ModelRun
+    from sparsenmt.workflows.training.demo import demo
 
     run = ModelRun(device or "auto", beam_size, batch_tokens)
     result = demo(directory, [*overrides, *training_overrides(threads, device)], run)

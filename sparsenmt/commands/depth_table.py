@@ -76,8 +76,8 @@ def command(
     stopped. Time is measured in every run, on the first lines, without start-up; it is relative to the deepest depth of
     the first model with the largest beam size.
     """
-    from sparsenmt.progress import notify
-    from sparsenmt.workflows.depth_table import DepthTableRequest, depth_table
+    from sparsenmt.process.progress import notify
+    from sparsenmt.workflows.evaluation.depth_table import DepthTableRequest, depth_table
 
     if not models and not grid:
         raise UserError("there is no model", where="MODEL_DIR", hint="Name a model directory, or several with --grid.")

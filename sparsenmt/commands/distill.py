@@ -51,7 +51,7 @@ def command(
     of its recipe.
     """
     from sparsenmt.assemble import load_recipe
-    from sparsenmt.workflows.distill import DistillRequest, distill
+    from sparsenmt.workflows.training.distill import DistillRequest, distill
 
     recipe = load_recipe(recipe_file, overrides)
     distill(DistillRequest(decode_request(teacher, **options), recipe, recipe_file.name, corpus, until))

@@ -27,7 +27,7 @@ def command(files: ReportFiles, threads: int | None) -> None:
 
     The exit code is 0 if all kernels are in use or turned off (SPARSENMT_NATIVE=0), otherwise 2.
     """
-    from sparsenmt.progress import notify
+    from sparsenmt.process.progress import notify
     from sparsenmt.report.tables import render
     from sparsenmt.workflows.doctor import check_examined, examine
 

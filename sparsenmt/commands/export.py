@@ -31,6 +31,6 @@ def command(model: Path, output: Path, target: Any, encoder_layers: int | None, 
     with several exits the chosen depth (or the deepest) is written, and disabled heads stay disabled. A model with
     sparse attention, fixed heads or memory filters is refused: these programs cannot compute it.
     """
-    from sparsenmt.workflows.export import export_model
+    from sparsenmt.workflows.conversion.export import export_model
 
     export_model(model, output, target, encoder_layers=encoder_layers, decoder_layers=decoder_layers)

@@ -75,10 +75,10 @@ def command(
     --keep last     the last checkpoint
     --keep best     the best validation within `tolerance` of the target
     """
-    from sparsenmt.progress import notify
+    from sparsenmt.process.progress import notify
     from sparsenmt.report.tables import render
-    from sparsenmt.workflows.evaluate import ModelRun
-    from sparsenmt.workflows.finetune import FinetuneRequest, finetune
+    from sparsenmt.workflows.evaluation.evaluate import ModelRun
+    from sparsenmt.workflows.training.finetune import FinetuneRequest, finetune
 
     recipe, overrides = _split(recipe_and_overrides)
     overrides += tuple(training_overrides(threads, device))

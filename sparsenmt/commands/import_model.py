@@ -42,6 +42,6 @@ def command(
     recipe takes the vocabularies from OUT itself (`data.tokenizer.from_model`); name your text in it, or in a recipe
     of your own, to train on.
     """
-    from sparsenmt.workflows.import_model import ImportRequest, import_model
+    from sparsenmt.workflows.conversion.import_model import ImportRequest, import_model
 
     import_model(ImportRequest(source, output, name, (source_language, target_language), vocabularies))

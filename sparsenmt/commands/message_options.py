@@ -12,9 +12,9 @@ import click
 
 from sparsenmt import __version__
 from sparsenmt.errors import UserError
-from sparsenmt.log_file import OPTION, LogFile
-from sparsenmt.progress import log, send_messages
-from sparsenmt.runtime import is_main_process
+from sparsenmt.process.log_file import OPTION, LogFile
+from sparsenmt.process.progress import log, send_messages
+from sparsenmt.process.runtime import is_main_process
 
 _QUIET = f"{__name__}.quiet"
 _LOG_FILE = f"{__name__}.log_file"

@@ -27,7 +27,7 @@ from sparsenmt.recipe.choices import (
 from sparsenmt.strategy import STRATEGIES
 
 if TYPE_CHECKING:
-    from sparsenmt.workflows.decode import DecodeRequest
+    from sparsenmt.workflows.decoding.decode import DecodeRequest
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -259,7 +259,7 @@ decoding_options = stacked(
 
 def decode_request(model: Path, **options: Any) -> DecodeRequest:
     """Make the request of `workflows.decode` from its own fields and, for its ``settings``, fields of the recipe."""
-    from sparsenmt.workflows.decode import DecodeRequest
+    from sparsenmt.workflows.decoding.decode import DecodeRequest
 
     names = {field.name for field in fields(DecodeRequest)}
     own = {name: value for name, value in options.items() if name in names}

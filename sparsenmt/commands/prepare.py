@@ -35,7 +35,7 @@ def command(recipe_file: Path, overrides: tuple[str, ...], processes: int | None
         click.echo(dump(recipe), nl=False)
         return
 
-    from sparsenmt.workflows.prepare import prepare_together
+    from sparsenmt.workflows.training.prepare import prepare_together
 
     report = prepare_together(recipe, processes)
     if report is not None:

@@ -26,12 +26,12 @@ from sparsenmt.commands.options import (
 )
 from sparsenmt.commands.output import show, show_json
 from sparsenmt.errors import UserError, printable
-from sparsenmt.progress import notify
-from sparsenmt.runtime import is_main_process
+from sparsenmt.process.progress import notify
+from sparsenmt.process.runtime import is_main_process
 
 if TYPE_CHECKING:
     from sparsenmt.evaluation.scorer import ScoringOptions
-    from sparsenmt.workflows.score import ScoreOptions, ScoreResult, TargetScores
+    from sparsenmt.workflows.evaluation.score import ScoreOptions, ScoreResult, TargetScores
 
 _MODEL_OPTIONS = {
     "beam_size": "--beam-size",
@@ -130,7 +130,7 @@ def command(
     if sacrebleu_p and baseline is None:
         raise UserError("needs --baseline", where="--sacrebleu-p", hint=_HINT)
 
-    from sparsenmt.workflows.score import ModelUse, ScoreOptions, score_files, score_model, score_target
+    from sparsenmt.workflows.evaluation.score import ModelUse, ScoreOptions, score_files, score_model, score_target
 
     settings = ScoreOptions(**vars(scoring), **options)
     if model is None:
@@ -197,7 +197,7 @@ def _show_text(model: Path, text: Path, use: dict[str, Any], *, as_json: bool) -
     """Print the metrics of a language model on a text: a table, or a JSON object."""
     from sparsenmt.metric import TEXT_METRICS
     from sparsenmt.report.tables import Column, Report, Table, render
-    from sparsenmt.workflows.score_text import TextUse, score_text_file
+    from sparsenmt.workflows.evaluation.score_text import TextUse, score_text_file
 
     quality, reading = score_text_file(TextUse(model, **use), text)
     values = {name: quality.value(name) for name in TEXT_METRICS}
@@ -238,7 +238,7 @@ def _show_target(found: TargetScores, *, as_json: bool) -> None:
 
     The sum over the corpus and the perplexity go to standard error.
     """
-    from sparsenmt.workflows.decode import block_place
+    from sparsenmt.workflows.decoding.decode import block_place
 
     total, count = 0.0, 0
     for index, scored in enumerate(found.scores):

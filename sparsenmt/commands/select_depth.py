@@ -91,7 +91,7 @@ def command(
     An interrupted command resumes when it is started again: translations are kept in MODEL_DIR/depths, and the search
     resumes after the last completed combination.
     """
-    from sparsenmt.workflows.select_depth import SelectDepthRequest, select_depth
+    from sparsenmt.workflows.decoding.select_depth import SelectDepthRequest, select_depth
 
     decoding: dict[str, Any] = {"method": method, "beam_size": beam_size, "batch_tokens": batch_tokens}
     decoding |= {"source_language": source_language, "target_language": target_language}

@@ -40,7 +40,7 @@ def command(model: Path, corpora: tuple[Path, ...], **options: Any) -> None:
     Printed are its size, the mean number of tokens of a sentence, and with --test the share of translations that change
     and the time of decoding, with and without it in turns.
     """
-    from sparsenmt.workflows.shortlist import ShortlistRequest, make_shortlist
+    from sparsenmt.workflows.conversion.shortlist import ShortlistRequest, make_shortlist
 
     if len(corpora) % 2:
         raise UserError(

@@ -49,9 +49,9 @@ def command(
     \b
     sparsenmt slice runs/m2m en-de --vocabulary train.en --vocabulary train.de --keep-language en --keep-language de
     """
-    from sparsenmt.progress import notify
-    from sparsenmt.workflows.slice import slice_model
-    from sparsenmt.workflows.vocabulary_slice import VocabularyTexts
+    from sparsenmt.process.progress import notify
+    from sparsenmt.workflows.conversion.slice import slice_model
+    from sparsenmt.workflows.conversion.vocabulary_slice import VocabularyTexts
 
     texts = VocabularyTexts(vocabulary, source_vocabulary, target_vocabulary, keep_language)
     layers = {"encoder_layers": encoder_layers, "decoder_layers": decoder_layers}

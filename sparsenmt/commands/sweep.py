@@ -19,7 +19,7 @@ from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
     from sparsenmt.evaluation.scorer import ScoringOptions
-    from sparsenmt.workflows.sweep import SweepTable
+    from sparsenmt.workflows.training.sweep import SweepTable
 
 
 @click.command("sweep")
@@ -56,8 +56,8 @@ def command(
 
     from sparsenmt.recipe.sweep import read_sweep
     from sparsenmt.report.columns import aligned
-    from sparsenmt.workflows.evaluate import ModelRun
-    from sparsenmt.workflows.sweep import plan_sweep, sweep
+    from sparsenmt.workflows.evaluation.evaluate import ModelRun
+    from sparsenmt.workflows.training.sweep import plan_sweep, sweep
 
     run = ModelRun(device or "auto", beam_size, batch_tokens)
     changes = [*overrides, *training_overrides(threads, device)]
@@ -82,7 +82,7 @@ def command(
 
 
 def _show(table: SweepTable) -> None:
-    from sparsenmt.progress import notify
+    from sparsenmt.process.progress import notify
 
     show(table.text)
     if table.files:

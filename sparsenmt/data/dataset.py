@@ -25,8 +25,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError
-from sparsenmt.files import invalid_file, name_file_in_errors, no_follow, read_json, write_json
-from sparsenmt.records import Count, is_plain_name, typed
+from sparsenmt.storage.files import invalid_file, name_file_in_errors, no_follow, read_json, write_json
+from sparsenmt.storage.records import Count, is_plain_name, typed
 
 _OFFSET = np.dtype("<i8")
 _LINE = np.dtype("<i8")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.errors import UserError
-from sparsenmt.files import explain_directory_errors
+from sparsenmt.storage.files import explain_directory_errors
 
 SOURCE_LANGUAGE = "en"
 TARGET_LANGUAGE = "de"

@@ -32,10 +32,10 @@ from sparsenmt.data.text import read_lines, read_parallel
 from sparsenmt.data.text_dataset import TextDataset
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.errors import UserError
-from sparsenmt.files import DamagedFileError, read_json, read_sealed, sha256_text, write_sealed
-from sparsenmt.progress import notify, progress_bar
-from sparsenmt.records import Count, check_file_entries, file_entries_of, typed
-from sparsenmt.versions import read_consistently
+from sparsenmt.process.progress import notify, progress_bar
+from sparsenmt.storage.files import DamagedFileError, read_json, read_sealed, sha256_text, write_sealed
+from sparsenmt.storage.records import Count, check_file_entries, file_entries_of, typed
+from sparsenmt.storage.versions import read_consistently
 
 FORMAT = 2
 """Version of the layout; other versions are refused."""

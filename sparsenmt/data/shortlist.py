@@ -20,9 +20,9 @@ from torch import Tensor
 from sparsenmt.data.tokenizers.tokenizer import SHORTLIST, Tokenizer, Tokenizers
 from sparsenmt.data.vocabulary import SPECIAL_TOKENS
 from sparsenmt.errors import UserError
-from sparsenmt.files import sha256_text
 from sparsenmt.recipe.schema import Decoding
-from sparsenmt.tensors import load_tensors, read_header, save_tensors
+from sparsenmt.storage.files import sha256_text
+from sparsenmt.storage.tensors import load_tensors, read_header, save_tensors
 
 _ARRAYS = ("always", "ends", "tokens")
 _HINT = "Make it again with `sparsenmt shortlist`, or copy it again."

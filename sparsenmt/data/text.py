@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, TypeVar, cast
 
 from sparsenmt.errors import UserError
-from sparsenmt.files import atomic_writer, explain_write_errors, without_mark
+from sparsenmt.storage.files import atomic_writer, explain_write_errors, without_mark
 
 StrPath = str | os.PathLike[str]
 S = TypeVar("S")

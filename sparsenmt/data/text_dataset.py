@@ -25,9 +25,9 @@ from sparsenmt.data.line_parts import LinePart
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError
-from sparsenmt.files import name_file_in_errors, read_json, write_json
 from sparsenmt.metric import TextCounts
-from sparsenmt.records import typed
+from sparsenmt.storage.files import name_file_in_errors, read_json, write_json
+from sparsenmt.storage.records import typed
 
 _HINT = "Run `sparsenmt prepare` again."
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.data.vocabulary import SPACE, SPECIAL_TOKENS
-from sparsenmt.records import Count
+from sparsenmt.storage.records import Count
 
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")

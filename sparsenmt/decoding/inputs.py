@@ -22,7 +22,7 @@ from sparsenmt.decoding.unusual_text import warn_of_unusual_lines
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.sockets import nonfinite_method
-from sparsenmt.progress import notify
+from sparsenmt.process.progress import notify
 from sparsenmt.store import Bundle
 
 

@@ -16,10 +16,10 @@ from typing import Any
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.errors import UserError
-from sparsenmt.files import make_directories, read_sealed, sha256_text, write_sealed
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.recipe.schema import Decoding
-from sparsenmt.records import typed
+from sparsenmt.storage.files import make_directories, read_sealed, sha256_text, write_sealed
+from sparsenmt.storage.records import typed
 from sparsenmt.store import Bundle, ModelIdentity
 
 _WINDOW = 1024  # lines that are sorted by length together; an interrupted run loses no more

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import torch
 
-from sparsenmt.runtime import share_heap
+from sparsenmt.process.runtime import share_heap
 
 T = TypeVar("T")
 R = TypeVar("R")

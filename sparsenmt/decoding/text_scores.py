@@ -27,7 +27,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.metric import TextCounts
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.model.sockets import nonfinite_method
-from sparsenmt.progress import notify, progress_bar
+from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe.schema import Recipe
 
 _MOST_UNKNOWN = 0.01

@@ -24,8 +24,8 @@ from sparsenmt.decoding.scores import Hypothesis, maximum_length
 from sparsenmt.decoding.side_by_side import run_side_by_side
 from sparsenmt.decoding.strategies import EncodedBatch, Results, strategy_of
 from sparsenmt.model.memory import Memory
+from sparsenmt.process.runtime import trim_heap
 from sparsenmt.recipe.schema import Decoding
-from sparsenmt.runtime import trim_heap
 from sparsenmt.store import Bundle
 
 WINDOW = 4096

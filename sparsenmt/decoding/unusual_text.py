@@ -13,7 +13,7 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
 from sparsenmt.data.vocabulary import SPACE, UNK
 from sparsenmt.data.word_spaces import character_count
 from sparsenmt.errors import printable
-from sparsenmt.progress import notify
+from sparsenmt.process.progress import notify
 from sparsenmt.store import Bundle
 
 _NAMED = 5  # lines whose numbers a warning names

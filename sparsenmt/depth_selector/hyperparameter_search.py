@@ -24,9 +24,9 @@ from sparsenmt.depth_selector.training import (
     train_classifier,
 )
 from sparsenmt.errors import UserError
-from sparsenmt.files import changed_values, describe_change, make_directories, read_sealed, write_sealed
-from sparsenmt.records import typed
-from sparsenmt.tensors import load_tensors, save_tensors
+from sparsenmt.storage.files import changed_values, describe_change, make_directories, read_sealed, write_sealed
+from sparsenmt.storage.records import typed
+from sparsenmt.storage.tensors import load_tensors, save_tensors
 
 _RECORD = "search.json"
 _DAMAGED_HINT = "It is computed again."

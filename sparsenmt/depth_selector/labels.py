@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.evaluation.depth_oracle import best_depths
-from sparsenmt.files import sha256_text
+from sparsenmt.storage.files import sha256_text
 
 _PARTS = 10
 """A tenth is the validation set; another one is held out if there is no test set."""

@@ -25,12 +25,12 @@ from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
 from sparsenmt.depth_selector.classifier import DepthClassifier
 from sparsenmt.depth_selector.training import Hyperparameters, choose
 from sparsenmt.errors import UserError
-from sparsenmt.files import read_sealed, write_sealed
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.recipe.schema import Decoding
-from sparsenmt.records import typed
+from sparsenmt.storage.files import read_sealed, write_sealed
+from sparsenmt.storage.records import typed
+from sparsenmt.storage.tensors import load_tensors, read_header, save_tensors
 from sparsenmt.store import Bundle, ModelIdentity
-from sparsenmt.tensors import load_tensors, read_header, save_tensors
 
 FOLDER, WEIGHTS, RECORD = "selector", "weights.safetensors", "selector.json"
 _FORMAT = 1

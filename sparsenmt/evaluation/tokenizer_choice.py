@@ -20,7 +20,7 @@ from sparsenmt.evaluation.metrics import check_tokenizer, check_use_of_tokenizer
 from sparsenmt.evaluation.scorer import DEFAULT_TOKENIZER, WORD_TOKENIZERS, ScoringOptions
 from sparsenmt.languages import base_language
 from sparsenmt.metric import METRICS
-from sparsenmt.progress import notify
+from sparsenmt.process.progress import notify
 from sparsenmt.recipe.schema import Recipe
 
 CHARACTERS = "char"

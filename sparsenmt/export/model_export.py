@@ -12,8 +12,8 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.export import to_ctranslate2, to_transformers
 from sparsenmt.export.plain_transformer import PlainTransformer, plain_model
 from sparsenmt.export.readme import readme
-from sparsenmt.files import check_absent, new_directory, write_bytes, write_sealed, write_text
-from sparsenmt.records import file_entries
+from sparsenmt.storage.files import check_absent, new_directory, write_bytes, write_sealed, write_text
+from sparsenmt.storage.records import file_entries
 from sparsenmt.store import Bundle
 
 Target = Literal["ctranslate2", "safetensors-hf"]

@@ -25,10 +25,10 @@ from sparsenmt.decoding.scores import never
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.errors import UserError
 from sparsenmt.export.plain_transformer import LayerWeights, PlainTransformer, as_fp32
-from sparsenmt.files import write_json
 from sparsenmt.model.protocol import NEVER
 from sparsenmt.recipe import schema
-from sparsenmt.tensors import save_tensors
+from sparsenmt.storage.files import write_json
+from sparsenmt.storage.tensors import save_tensors
 from sparsenmt.transformers_names import LAYER_NAMES
 
 NAME = "Transformers"

@@ -11,9 +11,9 @@ from typing import Any
 from torch import Tensor
 
 from sparsenmt.errors import UserError
-from sparsenmt.files import read_json, regular_file, without_mark
 from sparsenmt.recipe.errors import show
 from sparsenmt.recipe.yaml_tree import parse_plain
+from sparsenmt.storage.files import read_json, regular_file, without_mark
 
 COPY_AGAIN = "Copy all files of the model again, from where it comes from."
 BEYOND = "If the original says so, too, this program cannot import the model; otherwise copy its files again."

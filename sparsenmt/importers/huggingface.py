@@ -24,7 +24,6 @@ from sparsenmt.data.text_sides import TextSides
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
 from sparsenmt.errors import UserError
-from sparsenmt.files import invalid_file, regular_file
 from sparsenmt.importers.foreign_files import (
     BEYOND,
     COPY_AGAIN,
@@ -45,7 +44,8 @@ from sparsenmt.model.protocol import NEVER
 from sparsenmt.model.transformer import Tie, table_keys
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.errors import show
-from sparsenmt.tensors import load_foreign_tensors
+from sparsenmt.storage.files import invalid_file, regular_file
+from sparsenmt.storage.tensors import load_foreign_tensors
 from sparsenmt.transformers_names import LAYER_NAMES
 
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"

@@ -25,8 +25,8 @@ from sparsenmt.data.tokenizers.pipeline_tokenizer import RANDOM, PipelineTokeniz
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.data.vocabulary import BOS, EOS, SPACE, SPECIAL_TOKENS, UNK
 from sparsenmt.errors import UserError
-from sparsenmt.files import without_mark
 from sparsenmt.importers.foreign_files import check_tokens, read_content, read_object
+from sparsenmt.storage.files import without_mark
 
 SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model")
 _SETTINGS, _ADDED = "tokenizer_config.json", "added_tokens_decoder"

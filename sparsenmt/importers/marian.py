@@ -21,7 +21,6 @@ from sparsenmt.data.text_sides import TextSides
 from sparsenmt.data.tokenizers.frame import Frames
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
-from sparsenmt.files import regular_file
 from sparsenmt.importers.foreign_files import (
     SWITCH,
     ValueKind,
@@ -37,6 +36,7 @@ from sparsenmt.importers.marian_vocabularies import MarianVocabulary, read_vocab
 from sparsenmt.model.protocol import NEVER
 from sparsenmt.recipe.choices import OWN_SHORTLIST
 from sparsenmt.recipe.errors import show
+from sparsenmt.storage.files import regular_file
 
 _HINT = (
     "Imported are transformer encoders with transformer decoders, with self-attention or with `dec-cell: ssru`: "

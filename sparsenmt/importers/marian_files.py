@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sparsenmt.errors import UserError
-from sparsenmt.files import regular_file
 from sparsenmt.importers.foreign_files import check_weights, read_settings
+from sparsenmt.storage.files import regular_file
 
 CONFIGURATION = "special:model.yml"
 _MOST_TENSORS, _MOST_NAME = 1 << 20, 1 << 12

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from sparsenmt.data.shortlist import Shortlist
 from sparsenmt.data.vocabulary import UNK
 from sparsenmt.errors import UserError
-from sparsenmt.files import without_mark
 from sparsenmt.importers.foreign_files import read_content
 from sparsenmt.importers.marian_vocabularies import MarianVocabulary
+from sparsenmt.storage.files import without_mark
 
 _MAGIC = 0xF11A48D5013417F5
 _HEADER = 48

@@ -24,8 +24,8 @@ from sparsenmt.data.tokenizers.symbol_tokenizers import WordTokenizer
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE, SPECIAL_TOKENS, UNK
 from sparsenmt.errors import UserError
-from sparsenmt.files import without_mark
 from sparsenmt.importers.foreign_files import check_tokens, read_content
+from sparsenmt.storage.files import without_mark
 
 _MOST_BYTES = 1 << 28
 _AGAIN = "Copy the vocabulary again from where the model comes from."

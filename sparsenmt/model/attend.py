@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.devices import avoid_cudnn_attention, may_hold
 from sparsenmt.model.bands import (
     BandLayout,
     band_keys,
@@ -31,6 +30,7 @@ from sparsenmt.model.sockets import Keys, Pattern, Transform
 from sparsenmt.native.gradients import attend_short, attend_window
 from sparsenmt.native.kernels import kernels
 from sparsenmt.native.steps import HEAD_SIZES
+from sparsenmt.process.devices import avoid_cudnn_attention, may_hold
 
 
 def relative(queries: Tensor, positions: Tensor) -> Tensor:

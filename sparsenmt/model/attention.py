@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sparsenmt.devices import may_hold
 from sparsenmt.model.attend import (
     AttentionMask,
     attend_banded,
@@ -32,6 +31,7 @@ from sparsenmt.model.relative_attention import DistanceSockets, attend_by_distan
 from sparsenmt.model.sites import SiteName
 from sparsenmt.model.sockets import ContentPattern, FixedHeads, Keys, Pattern, ScoreTerm, SoftmaxKernel, Span, Transform
 from sparsenmt.native.kernels import kernels_for
+from sparsenmt.process.devices import may_hold
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sparsenmt.devices import may_hold
 from sparsenmt.model.attend import at_least_single, restrict
 from sparsenmt.model.bands import BandLayout, band_keys, blocks, joined, overlapping
 from sparsenmt.model.dropout import dropout as drop_out
 from sparsenmt.model.sockets import Keys, Pattern, ScoreTerm, Span, Transform
+from sparsenmt.process.devices import may_hold
 
 _BLOCKS = ((96, 32), (1 << 62, 128))  # (keys beyond the ends of a block, at most; block size)
 _OVERHEAD = 48  # cost of copying to blocks, in keys

@@ -45,7 +45,7 @@ from sparsenmt.model.stacks import Decisions, Decoder, Encoder, SiteModules, run
 from sparsenmt.native.greedy import Embedding, GreedyOutputs, TokenRules
 from sparsenmt.native.packing import PackedMatrix
 from sparsenmt.native.token_lists import TokenLists
-from sparsenmt.runtime import trim_heap
+from sparsenmt.process.runtime import trim_heap
 
 Tie = Literal["all", "inputs", "target", "none"]
 

@@ -28,12 +28,12 @@ from typing import Generic, TypeVar
 import torch
 
 from sparsenmt.errors import UserError, printable
-from sparsenmt.files import directory_lock, sha256_text
 from sparsenmt.native import cache
 from sparsenmt.native.compiler import CHOICE, COMPILERS, Compiler, CompilerError, compile_library, find_compiler
 from sparsenmt.native.instruction_sets import InstructionSet, cap, processor, usable_sets
 from sparsenmt.native.sources import FLAGS, OPENMP, SourceFiles, digest, is_intact, shipped_libraries
-from sparsenmt.progress import notify
+from sparsenmt.process.progress import notify
+from sparsenmt.storage.files import directory_lock, sha256_text
 
 SWITCH = "SPARSENMT_NATIVE"
 MORE_FLAGS = "SPARSENMT_NATIVE_FLAGS"  # more options of the compiler, such as sanitizers; for `make sanitize`

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from sparsenmt.errors import UserError
-from sparsenmt.files import DamagedFileError, read_sealed, sync, write_bytes, write_sealed
-from sparsenmt.progress import notify
+from sparsenmt.process.progress import notify
+from sparsenmt.storage.files import DamagedFileError, read_sealed, sync, write_bytes, write_sealed
 
 _PRIVATE = 0o700
 _FILE = 0o600

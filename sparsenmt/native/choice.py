@@ -16,10 +16,10 @@ from collections.abc import Callable
 
 import torch
 
-from sparsenmt.files import sha256_text
 from sparsenmt.native import cache
 from sparsenmt.native.build import SWITCH
 from sparsenmt.native.instruction_sets import processor
+from sparsenmt.storage.files import sha256_text
 
 ALWAYS = "always"
 _LENGTHS, _LONGEST = ((20, 14), (48, 30), (128, 80)), 256  # (longest of a class, its measured length)

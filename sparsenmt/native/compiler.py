@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparsenmt.errors import printable
-from sparsenmt.interrupts import Interrupted, listening
+from sparsenmt.process.interrupts import Interrupted, listening
 
 COMPILERS = ("c++", "g++", "clang++")
 CHOICE = "CXX"

@@ -21,7 +21,6 @@ from pydantic import (
     model_validator,
 )
 
-from sparsenmt.files import sha256_file
 from sparsenmt.recipe.auxiliary_loss import AuxiliaryLoss
 from sparsenmt.recipe.choices import (
     LARGEST_BEAM,
@@ -39,6 +38,7 @@ from sparsenmt.recipe.choices import (
 from sparsenmt.recipe.method_choice import Attention, MemoryChoice, MethodChoice
 from sparsenmt.recipe.section import Section
 from sparsenmt.recipe.task_keys import with_language_defaults, with_task_defaults, without_foreign_keys
+from sparsenmt.storage.files import sha256_file
 
 
 class Dropout(Section):

@@ -18,9 +18,9 @@ from typing import Any
 import yaml
 
 from sparsenmt.errors import UNSAFE, UserError
-from sparsenmt.files import without_mark
 from sparsenmt.recipe.errors import Complaint, Problem, YamlOrigin, raise_together, shortened
 from sparsenmt.recipe.key_paths import KeyPath
+from sparsenmt.storage.files import without_mark
 
 _MAX_BYTES = 1_000_000  # of a file
 _MAX_VALUES = 100_000  # of a file, with its aliases expanded

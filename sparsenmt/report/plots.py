@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.errors import UserError
-from sparsenmt.files import atomic_writer, explain_write_errors
-from sparsenmt.progress import notify
+from sparsenmt.process.progress import notify
 from sparsenmt.report.columns import width
 from sparsenmt.report.fonts import FontChoice, fonts_for, without_remarks
 from sparsenmt.report.plot_labels import label, shortened
+from sparsenmt.storage.files import atomic_writer, explain_write_errors
 
 if TYPE_CHECKING:  # matplotlib is an optional package
     from matplotlib.artist import Artist

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from sparsenmt.errors import printable
-from sparsenmt.files import explain_write_errors, write_json, write_text
 from sparsenmt.report.columns import aligned, column_widths
+from sparsenmt.storage.files import explain_write_errors, write_json, write_text
 
 Value = str | int | float | None
 """The value of a cell; None: there was nothing to measure it on."""

@@ -17,8 +17,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from sparsenmt.devices import may_hold
 from sparsenmt.model.sockets import Keys, SoftmaxKernel, Transform
+from sparsenmt.process.devices import may_hold
 from sparsenmt.sparsity.kth_largest import kth_largest
 from sparsenmt.sparsity.registry import Options, register
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.errors import UserError
-from sparsenmt.files import (
+from sparsenmt.storage.files import (
     DamagedFileError,
     empty_partial,
     name_file_in_errors,
@@ -31,8 +31,8 @@ from sparsenmt.files import (
     write_sealed,
     write_text,
 )
-from sparsenmt.records import check_file_entries, check_no_links, file_entries, file_entries_of, typed
-from sparsenmt.tensors import Shapes, load_tensors, save_tensors
+from sparsenmt.storage.records import check_file_entries, check_no_links, file_entries, file_entries_of, typed
+from sparsenmt.storage.tensors import Shapes, load_tensors, save_tensors
 from sparsenmt.training.merge import has_adapters, merge_adapters
 from sparsenmt.training.state import Progress
 

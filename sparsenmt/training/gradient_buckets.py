@@ -15,7 +15,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from sparsenmt.training.distribution import Workers
+from sparsenmt.process.workers import Workers
 
 BUCKET_BYTES = 4 << 20
 """Size of a bucket: large enough that a sum is limited by bandwidth, small enough that the first one starts early."""

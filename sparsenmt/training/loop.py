@@ -12,14 +12,14 @@ from typing import NoReturn
 import torch
 
 from sparsenmt.errors import UserError
-from sparsenmt.interrupts import Interrupted, Signals, listening
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.model.sockets import nonfinite_method
+from sparsenmt.process.allocator import HeapTrimmer
+from sparsenmt.process.interrupts import Interrupted, Signals, listening
+from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.auxiliary_loss import AuxiliaryLoss
 from sparsenmt.recipe.schema import Training
-from sparsenmt.training.allocator import HeapTrimmer
 from sparsenmt.training.checkpoints import Checkpoint, prune_checkpoints, write_checkpoint
-from sparsenmt.training.distribution import Workers
 from sparsenmt.training.failures import nonfinite_error, open_gates_warning
 from sparsenmt.training.gradient_buckets import GradientBuckets
 from sparsenmt.training.gradients import (

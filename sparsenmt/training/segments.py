@@ -17,8 +17,8 @@ from sparsenmt.data.streams import EpochSegments, Segment, StreamPlan
 from sparsenmt.errors import is_out_of_memory
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.model.segment_memory import SegmentMemory
+from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.schema import Training
-from sparsenmt.training.distribution import Workers
 from sparsenmt.training.failures import describe_ranges, nonfinite_batches, segment_memory_error
 from sparsenmt.training.gradients import BatchResult, Objective, TargetRows, UpdateTotals
 

@@ -13,8 +13,8 @@ from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.tokenizers.frame import NO_FRAMES, FramePair
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.model.protocol import TranslationModel
+from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.schema import Training
-from sparsenmt.training.distribution import Workers
 from sparsenmt.training.failures import describe_lines, nonfinite_batches, out_of_memory_error
 from sparsenmt.training.gradients import BatchResult, Objective, UpdateTotals, accumulate_gradients
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from sparsenmt.files import name_file_in_errors, no_follow, write_bytes
 from sparsenmt.model.protocol import TranslationModel
-from sparsenmt.progress import ProgressBar, notify
+from sparsenmt.process.progress import ProgressBar, notify
+from sparsenmt.storage.files import name_file_in_errors, no_follow, write_bytes
 from sparsenmt.store import METRICS_FILE
 from sparsenmt.training.state import Progress
 

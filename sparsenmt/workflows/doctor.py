@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import torch
 
 from sparsenmt import __version__
-from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.native import build, cache, gradients, training_trials
 from sparsenmt.native import kernels as decoding
 from sparsenmt.native.compiler import find_compiler
 from sparsenmt.native.instruction_sets import CAP, cap, sets_of_machine, usable_sets
 from sparsenmt.native.sources import SHIPPED
+from sparsenmt.process.devices import use_threads
 from sparsenmt.report.tables import Report, Table, columns
 from sparsenmt.sparsity.simplex import native as simplex
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from sparsenmt.cli import run
-from sparsenmt.workflows import score
+from sparsenmt.workflows.evaluation import score
 
 
 def main() -> None:

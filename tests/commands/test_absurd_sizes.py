@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from sparsenmt import assemble, devices
+from sparsenmt import assemble
 from sparsenmt.assemble import build_model, check_training_memory, choose_trained
-from sparsenmt.devices import device_memory
 from sparsenmt.errors import UserError
-from sparsenmt.progress import byte_text
+from sparsenmt.process import devices
+from sparsenmt.process.devices import device_memory
+from sparsenmt.process.progress import byte_text
 from sparsenmt.recipe.schema import Model, Training
 from tests.test_store import make_recipe
 

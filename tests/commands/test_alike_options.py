@@ -12,7 +12,7 @@ import pytest
 from sparsenmt.cli import cli
 from sparsenmt.commands.lazy_group import LazyGroup
 from sparsenmt.store import read_recipe
-from sparsenmt.workflows.evaluate import ModelRun
+from sparsenmt.workflows.evaluation.evaluate import ModelRun
 from tests.commands.support import Run
 
 MACHINE = ("--threads", "--device", "--beam-size", "--batch-tokens")

@@ -16,7 +16,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Report, Table, columns
-from sparsenmt.workflows.analyze import analyze
+from sparsenmt.workflows.evaluation.analyze import analyze
 from tests.commands.support import Run
 
 SENTENCES = ("The old house", "The house")

@@ -13,10 +13,15 @@ import torch
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.load import load_resolved
 from sparsenmt.sparsity.registry import methods
-from sparsenmt.workflows.benchmark import flops as arithmetic
-from sparsenmt.workflows.benchmark.flops import Arithmetic, count_arithmetic, product_rate, square_rate
-from sparsenmt.workflows.benchmark.measurement import BenchmarkCase, BenchmarkResult, benchmark_report, recipe_model
-from sparsenmt.workflows.benchmark.workloads import (
+from sparsenmt.workflows.evaluation.benchmark import flops as arithmetic
+from sparsenmt.workflows.evaluation.benchmark.flops import Arithmetic, count_arithmetic, product_rate, square_rate
+from sparsenmt.workflows.evaluation.benchmark.measurement import (
+    BenchmarkCase,
+    BenchmarkResult,
+    benchmark_report,
+    recipe_model,
+)
+from sparsenmt.workflows.evaluation.benchmark.workloads import (
     BenchmarkModel,
     DecodingWorkload,
     GenerationWorkload,

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from sparsenmt.data.tokenizers.wire_format import without_field
-from sparsenmt.files import read_sealed, seal_text, write_sealed
-from sparsenmt.records import file_entry
+from sparsenmt.storage.files import read_sealed, seal_text, write_sealed
+from sparsenmt.storage.records import file_entry
 from sparsenmt.training.state import Progress
 from sparsenmt.training.training_log import training_speed, truncate_log
 from tests.commands.support import ROOT

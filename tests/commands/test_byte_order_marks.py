@@ -10,7 +10,7 @@ import pytest
 
 from sparsenmt.cli import run
 from sparsenmt.data.text import read_lines, write_lines
-from sparsenmt.files import write_json
+from sparsenmt.storage.files import write_json
 from tests.commands.support import Run
 
 MARK = b"\xef\xbb\xbf"

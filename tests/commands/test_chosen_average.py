@@ -19,12 +19,12 @@ from sparsenmt.assemble import load_recipe
 from sparsenmt.cli import run
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.forced_decoding import score_pairs
-from sparsenmt.files import seal_text, unseal_text, write_sealed
-from sparsenmt.interrupts import Interrupted
+from sparsenmt.process.interrupts import Interrupted
+from sparsenmt.process.workers import Workers
+from sparsenmt.storage.files import seal_text, unseal_text, write_sealed
 from sparsenmt.training.checkpoints import average_weights, find_checkpoints
-from sparsenmt.training.distribution import Workers
-from sparsenmt.workflows import checkpoint_choice
-from sparsenmt.workflows import train as training
+from sparsenmt.workflows.training import checkpoint_choice
+from sparsenmt.workflows.training import train as training
 from tests.commands.support import Run
 
 Refused = Callable[..., str]

@@ -13,14 +13,14 @@ import pytest
 from sparsenmt.decoding import translate as translating
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.evaluation.significance import PairedTest, compare
-from sparsenmt.files import read_sealed, sha256_text, write_sealed
 from sparsenmt.recipe.choices import SignificanceMethod
+from sparsenmt.storage.files import read_sealed, sha256_text, write_sealed
 from sparsenmt.store import open_model, read_recipe
-from sparsenmt.workflows import compare as comparing
-from sparsenmt.workflows import evaluate as evaluating
-from sparsenmt.workflows.compare import ComparedModel, CompareRequest
-from sparsenmt.workflows.evaluate import Evaluation, SiteAttention, translate_in_batches, translate_text
-from sparsenmt.workflows.test_sets import TestText, given_text
+from sparsenmt.workflows.evaluation import compare as comparing
+from sparsenmt.workflows.evaluation import evaluate as evaluating
+from sparsenmt.workflows.evaluation.compare import ComparedModel, CompareRequest
+from sparsenmt.workflows.evaluation.evaluate import Evaluation, SiteAttention, translate_in_batches, translate_text
+from sparsenmt.workflows.evaluation.test_sets import TestText, given_text
 from tests.commands.support import Run, python
 
 TEST = ["--source", "corpus/test.en", "--reference", "corpus/test.de"]
@@ -202,8 +202,8 @@ def test_results_that_an_older_version_kept_are_used(command: Run, models: list[
 MEASURER = """
 import sys
 from pathlib import Path
-from sparsenmt.files import make_directories
-from sparsenmt.workflows.evaluate import Evaluation
+from sparsenmt.storage.files import make_directories
+from sparsenmt.workflows.evaluation.evaluate import Evaluation
 
 name = sys.argv[1]
 found = Evaluation(path=Path("evaluation/test.json"), key=KEY, lines=["a"], parameters=1, sparsity=None)

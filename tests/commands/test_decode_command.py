@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from sparsenmt.errors import UserError
-from sparsenmt.files import seal_text, unseal_text
 from sparsenmt.report.output_files import check_outputs
+from sparsenmt.storage.files import seal_text, unseal_text
 from tests.commands.support import Run, program
 
 # Each is one line: only \n ends one.

@@ -14,9 +14,9 @@ from sparsenmt import store
 from sparsenmt.data import demo_corpus
 from sparsenmt.data.prepare import pipeline as prepare
 from sparsenmt.decoding import translate
-from sparsenmt.files import directory_lock
-from sparsenmt.interrupts import Interrupted
-from sparsenmt.workflows import demo
+from sparsenmt.process.interrupts import Interrupted
+from sparsenmt.storage.files import directory_lock
+from sparsenmt.workflows.training import demo
 from tests.commands.support import Run
 
 SMALL = [

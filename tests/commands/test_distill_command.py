@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from sparsenmt.decoding import translate
-from sparsenmt.files import read_sealed, write_sealed
-from sparsenmt.interrupts import Interrupted
+from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.recipe.load import load
 from sparsenmt.sparsity.registry import methods
+from sparsenmt.storage.files import read_sealed, write_sealed
 from tests.commands.support import Run
 
 LINES = 30

@@ -16,7 +16,7 @@ import sacrebleu
 from sparsenmt.cli import run
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.decoding import translate
-from sparsenmt.interrupts import Interrupted
+from sparsenmt.process.interrupts import Interrupted
 from tests.commands.support import Result, Run
 
 LINES = 20  # of corpus/test.en

@@ -14,13 +14,13 @@ from safetensors.torch import load_file
 from sparsenmt.data.text import read_lines
 from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.evaluation.significance import compare
+from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.store import open_model, read_manifest, read_recipe
 from sparsenmt.training.checkpoints import find_checkpoints
-from sparsenmt.training.distribution import Workers
-from sparsenmt.workflows import continue_training
-from sparsenmt.workflows import finetune as finetuning
-from sparsenmt.workflows.finetune import FinetuneRequest
+from sparsenmt.workflows.training import continue_training
+from sparsenmt.workflows.training import finetune as finetuning
+from sparsenmt.workflows.training.finetune import FinetuneRequest
 from tests.analysis.test_plots import check_picture
 from tests.commands.support import Diagram, Run
 

@@ -21,10 +21,10 @@ from sparsenmt.data.line_parts import read_line_parts
 from sparsenmt.data.text import LONGEST_LINE
 from sparsenmt.data.text_dataset import encode_lines
 from sparsenmt.data.vocabulary import EOS
-from sparsenmt.files import read_sealed, write_sealed
-from sparsenmt.records import file_entry
-from sparsenmt.workflows import evaluate_text, score_text
-from sparsenmt.workflows.test_sets import PlainText
+from sparsenmt.storage.files import read_sealed, write_sealed
+from sparsenmt.storage.records import file_entry
+from sparsenmt.workflows.evaluation import evaluate_text, score_text
+from sparsenmt.workflows.evaluation.test_sets import PlainText
 from tests.commands.support import Run
 
 PAIR = ("--source", "texts/dev.en", "--reference", "texts/dev.de")

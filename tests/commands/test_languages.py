@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparsenmt.data.tokenizers.frame import Frames
-from sparsenmt.tensors import load_tensors
+from sparsenmt.storage.tensors import load_tensors
 from tests.commands.support import Run
 from tests.importers import sources
 

@@ -15,10 +15,11 @@ from pathlib import Path
 import click
 import pytest
 
-from sparsenmt import cli, progress
+from sparsenmt import cli
 from sparsenmt.commands import message_options
 from sparsenmt.errors import UserError
-from sparsenmt.log_file import LogFile
+from sparsenmt.process import progress
+from sparsenmt.process.log_file import LogFile
 from tests.commands.support import Run
 
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d "

@@ -19,7 +19,7 @@ from sparsenmt.decoding.forced_decoding import PairScore
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.recipe.schema import Decoding, Training
-from sparsenmt.workflows import score
+from sparsenmt.workflows.evaluation import score
 
 HYPOTHESES = ["the cat sits on the mat", "a dog sees a red house and\u2028eats", "yes it is so"]
 REFERENCES = ["the cat sat on the mat", "a dog sees the red house and\u2028eats", "yes it is so"]

@@ -12,9 +12,9 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.evaluation.scorer import ScoringOptions
-from sparsenmt.files import read_sealed
 from sparsenmt.metric import METRICS
-from sparsenmt.workflows import evaluate as evaluating
+from sparsenmt.storage.files import read_sealed
+from sparsenmt.workflows.evaluation import evaluate as evaluating
 from tests.commands.support import Run
 
 SWEEP = """\

@@ -17,8 +17,8 @@ from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding import kept_translations as kept
 from sparsenmt.decoding import translate
 from sparsenmt.depth_selector import hyperparameter_search
-from sparsenmt.interrupts import Interrupted
-from sparsenmt.tensors import load_tensors, save_tensors
+from sparsenmt.process.interrupts import Interrupted
+from sparsenmt.storage.tensors import load_tensors, save_tensors
 from tests.commands.support import Run
 
 SELECT = (
@@ -98,7 +98,7 @@ def test_the_report_tells_of_every_depth(command: Run, workspace: Path) -> None:
 
 def test_again_there_is_nothing_left_to_do(command: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparsenmt.depth_selector.hyperparameter_search.train_classifier", None)
-    monkeypatch.setattr("sparsenmt.workflows.select_depth.time_depths", None)
+    monkeypatch.setattr("sparsenmt.workflows.decoding.select_depth.time_depths", None)
     monkeypatch.setattr("sparsenmt.decoding.kept_translations.translate_lines", None)
     again = command(*SELECT)
     assert again.code == 0 and "nothing is left to do" in again.err
@@ -156,7 +156,7 @@ def choose_all(folder: Path) -> None:
 
     from sparsenmt.data.tokenizers.tokenizer import Tokenizers
     from sparsenmt.depth_selector.classifier import DepthClassifier
-    from sparsenmt.files import read_sealed, write_sealed
+    from sparsenmt.storage.files import read_sealed, write_sealed
 
     path, generator = folder / "deep/selector/weights.safetensors", torch.Generator().manual_seed(3)
     weights = load_tensors(path, hint="")

@@ -13,7 +13,7 @@ from sparsenmt.data.tokenizers.frame import Frames
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.store import Bundle, open_model, read_manifest
-from sparsenmt.workflows import vocabulary_slice
+from sparsenmt.workflows.conversion import vocabulary_slice
 from tests.commands.support import Run
 
 Refused = Callable[..., str]

@@ -20,8 +20,8 @@ from sparsenmt.errors import UserError
 from sparsenmt.store import read_manifest, read_recipe, weights_after
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.loop import Trainer
-from sparsenmt.workflows import evaluate as evaluating
-from sparsenmt.workflows import sweep as sweeping
+from sparsenmt.workflows.evaluation import evaluate as evaluating
+from sparsenmt.workflows.training import sweep as sweeping
 from tests.analysis.test_plots import check_picture
 from tests.commands.support import Diagram, Run
 
@@ -126,8 +126,8 @@ def test_again_it_prints_the_same_without_work(command: Run, sweep: Path, monkey
     first = command("sweep", "sweep.yaml")
     written = Path("sweep/table.json").read_bytes()
     for name in ("translate_aligned", "compare"):
-        monkeypatch.setattr(f"sparsenmt.workflows.evaluate.{name}", None)
-    monkeypatch.setattr("sparsenmt.workflows.sweep.train", None)
+        monkeypatch.setattr(f"sparsenmt.workflows.evaluation.evaluate.{name}", None)
+    monkeypatch.setattr("sparsenmt.workflows.training.sweep.train", None)
     shutil.rmtree("model/checkpoints")  # what they began from is not needed any more
     for flags in ([], ["--table"]):
         again = command("sweep", "sweep.yaml", *flags)

@@ -9,7 +9,7 @@ import pytest
 from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.recipe.sweep import CellValue, Layout
 from sparsenmt.report.plots import Panel
-from sparsenmt.workflows.sweep_table import Observation, grids, notes, panels, report, seed_means
+from sparsenmt.workflows.training.sweep_table import Observation, grids, notes, panels, report, seed_means
 
 
 def observed(

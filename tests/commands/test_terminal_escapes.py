@@ -12,8 +12,9 @@ from types import SimpleNamespace
 import click
 import pytest
 
-from sparsenmt import cli, progress
-from sparsenmt.interrupts import Interrupted
+from sparsenmt import cli
+from sparsenmt.process import progress
+from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.recipe.yaml_tree import parse_plain, write
 from tests.commands.support import Result, Run
 

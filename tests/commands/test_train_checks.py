@@ -15,12 +15,12 @@ from sparsenmt import store
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.errors import UserError
-from sparsenmt.files import directory_lock, partial_path
 from sparsenmt.recipe.load import load_resolved
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.sparsity.registry import methods
+from sparsenmt.storage.files import directory_lock, partial_path
 from sparsenmt.training.state import Progress
-from sparsenmt.workflows.run_checks import check_start
+from sparsenmt.workflows.training.run_checks import check_start
 from tests.commands.support import Run
 
 Refused = Callable[..., str]

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sparsenmt import store
 from sparsenmt.errors import UserError
-from sparsenmt.files import read_sealed, write_sealed
+from sparsenmt.storage.files import read_sealed, write_sealed
 from tests.commands.support import Run, program
 
 Refused = Callable[..., str]
@@ -215,7 +215,7 @@ def test_a_fault_of_the_validation_shows_before_the_first_update(
 
     arguments = ["train", "small.yaml", "directory=new", "training.max_updates=6"]
     with monkeypatch.context() as patch:
-        patch.setattr("sparsenmt.workflows.validation.corpus_scores", fail)
+        patch.setattr("sparsenmt.workflows.training.validation.corpus_scores", fail)
         result = command(*arguments)
     assert result.code == 2 and "training.validation.metric: there is no such score today" in result.err
     assert not [path for path in (workspace / "new").rglob("*") if path.suffix], "nothing is written yet"
@@ -225,7 +225,7 @@ def test_a_fault_of_the_validation_shows_before_the_first_update(
 def test_the_validation_before_the_first_update_changes_nothing(
     command: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sparsenmt.workflows import train as workflow
+    from sparsenmt.workflows.training import train as workflow
 
     arguments = ["train", "small.yaml", "training.max_updates=6", "model.dropout.residual=0.2"]
     drawn: list[Tensor] = []

@@ -14,7 +14,7 @@ import pytest
 
 from sparsenmt.cli import run
 from sparsenmt.data.prepared_data import PreparedReport, read_manifest
-from sparsenmt.files import read_sealed, write_sealed
+from sparsenmt.storage.files import read_sealed, write_sealed
 from tests.commands.support import Run
 
 RUSSIAN = "Собака бежит домой .\n"

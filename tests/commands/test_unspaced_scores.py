@@ -17,13 +17,13 @@ from sparsenmt.errors import UserError
 from sparsenmt.evaluation import tokenizer_choice
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.evaluation.scorer import ScoringOptions
-from sparsenmt.files import read_sealed, seal_text, unseal_text
+from sparsenmt.storage.files import read_sealed, seal_text, unseal_text
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.state import Progress
-from sparsenmt.workflows import validation
-from sparsenmt.workflows.evaluate import evaluate
-from sparsenmt.workflows.test_sets import TestText
-from sparsenmt.workflows.validation import recorded_tokenizer, validation_scoring
+from sparsenmt.workflows.evaluation.evaluate import evaluate
+from sparsenmt.workflows.evaluation.test_sets import TestText
+from sparsenmt.workflows.training import validation
+from sparsenmt.workflows.training.validation import recorded_tokenizer, validation_scoring
 from tests.commands import test_scoring_options as scored
 from tests.commands.support import Run
 

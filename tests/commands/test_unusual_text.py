@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sparsenmt.data.dataset import Dataset
-from sparsenmt.files import read_sealed, write_sealed
+from sparsenmt.storage.files import read_sealed, write_sealed
 from sparsenmt.store import MANIFEST, open_model
 from tests.commands.support import Run
 

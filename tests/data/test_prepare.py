@@ -25,9 +25,9 @@ from sparsenmt.data.tagging.source_tagger import SourceSentences
 from sparsenmt.data.text import write_lines
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError
-from sparsenmt.files import read_sealed, write_sealed
 from sparsenmt.recipe import schema
-from sparsenmt.records import file_entry
+from sparsenmt.storage.files import read_sealed, write_sealed
+from sparsenmt.storage.records import file_entry
 
 MakeData = Callable[..., schema.Data]
 Lines = Callable[..., list[str]]

@@ -21,12 +21,12 @@ from sparsenmt.assemble import build_model
 from sparsenmt.data.batching import Batch
 from sparsenmt.decoding.search_output import SearchOutput
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
-from sparsenmt.devices import pick_device
 from sparsenmt.errors import UserError
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.native import gradients, kernels
+from sparsenmt.process.devices import pick_device
 from sparsenmt.recipe.schema import Decoding, Optimizer
 from sparsenmt.training.gradients import (
     Objective,

@@ -17,7 +17,7 @@ from sparsenmt.assemble import build_model, load_recipe
 from sparsenmt.cli import COMMANDS
 from sparsenmt.recipe.schema import Model, Recipe
 from sparsenmt.recipe.sweep import read_sweep
-from sparsenmt.workflows.sweep import plan_sweep
+from sparsenmt.workflows.training.sweep import plan_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/papers.md").read_text(encoding="utf-8")

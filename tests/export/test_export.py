@@ -18,9 +18,9 @@ from sparsenmt.export import model_export
 from sparsenmt.export.model_export import MANIFEST, check_target, export_model
 from sparsenmt.export.plain_transformer import parameter_count, plain_model
 from sparsenmt.export.to_transformers import generation_config, model_config, transformers_weights
-from sparsenmt.files import read_sealed
-from sparsenmt.records import check_file_entries
 from sparsenmt.sparsity.registry import all_methods
+from sparsenmt.storage.files import read_sealed
+from sparsenmt.storage.records import check_file_entries
 from tests.export.support import VARIANTS, make_bundle, make_tokenizers
 
 NEITHER = [m for m in all_methods() if m.socket != "depth" and m.name not in ("full", "softmax")]

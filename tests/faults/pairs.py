@@ -30,9 +30,9 @@ from sparsenmt.recipe.schema import Recipe
 from sparsenmt.sparsity.registry import methods
 from sparsenmt.training.checkpoints import write_checkpoint
 from sparsenmt.training.state import Progress
-from sparsenmt.workflows.average import average
-from sparsenmt.workflows.prepare import prepare
-from sparsenmt.workflows.slice import slice_model
+from sparsenmt.workflows.conversion.slice import slice_model
+from sparsenmt.workflows.training.average import average
+from sparsenmt.workflows.training.prepare import prepare
 
 MODEL, OUTPUT = Path("../model"), Path("out")
 LINES = [f"{a} {b} ." for a in ("one", "two", "three") for b in ("fish", "bird", "cat", "dog")]

@@ -86,6 +86,6 @@ def test_the_comparison_itself_on_the_cpu() -> None:
 
 @CUDA
 def test_memory_and_name_of_the_device() -> None:
-    from sparsenmt.devices import device_memory
+    from sparsenmt.process.devices import device_memory
 
     assert (device_memory(torch.device("cuda", 0)) or 0) > 2**30

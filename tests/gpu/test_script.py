@@ -15,8 +15,8 @@ TINY = ["--preset", "tiny", "--vocabulary", "40", "--sentences", "2", "--batch-t
 
 
 def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparsenmt.workflows.benchmark.measurement.square_rate", lambda *_: 1e9)
-    monkeypatch.setattr("sparsenmt.workflows.benchmark.measurement.product_rate", lambda *_: 1e9)
+    monkeypatch.setattr("sparsenmt.workflows.evaluation.benchmark.measurement.square_rate", lambda *_: 1e9)
+    monkeypatch.setattr("sparsenmt.workflows.evaluation.benchmark.measurement.product_rate", lambda *_: 1e9)
     monkeypatch.setattr(gpu, "CALLS", 1)
     assert (
         gpu.main(["--device", "cpu", "--no-tests", "--no-scripts", *TINY, "--output", str(tmp_path / "table.md")]) == 0

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.data.tokenizers.pipeline_tokenizer import byte_pair_description
-from sparsenmt.tensors import load_foreign_tensors, save_tensors
+from sparsenmt.storage.tensors import load_foreign_tensors, save_tensors
 
 HERE = Path(__file__).parent
 FAMILIES: dict[str, Any] = json.loads((HERE / "golden-tokenizers" / "ids.json").read_text(encoding="utf-8"))["families"]

@@ -25,7 +25,7 @@ from sparsenmt.importers.huggingface import Config, convert, read_weights
 from sparsenmt.model.protocol import NEVER, Source
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe import schema
-from sparsenmt.tensors import load_foreign_tensors
+from sparsenmt.storage.tensors import load_foreign_tensors
 
 GOLDEN = Path(__file__).with_name("golden")
 VARIANTS = sorted(path.name for path in GOLDEN.iterdir()) if GOLDEN.exists() else []

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import yaml
 
-from sparsenmt.tensors import load_foreign_tensors, save_tensors
+from sparsenmt.storage.tensors import load_foreign_tensors, save_tensors
 from tests.importers.marian_twin import Twin, vocabulary
 
 _HERE = Path(__file__).parent

@@ -23,8 +23,8 @@ from sparsenmt.errors import UserError
 from sparsenmt.importers.huggingface import read_weights
 from sparsenmt.importers.marian_files import read_marian_file
 from sparsenmt.importers.marian_vocabularies import read_vocabulary
-from sparsenmt.interrupts import Interrupted
-from sparsenmt.tensors import load_foreign_tensors, save_tensors
+from sparsenmt.process.interrupts import Interrupted
+from sparsenmt.storage.tensors import load_foreign_tensors, save_tensors
 from tests.fuzz.conftest import lab as lab
 from tests.fuzz.support import Lab
 from tests.importers import sources

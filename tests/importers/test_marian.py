@@ -24,7 +24,7 @@ from sparsenmt.importers.marian_vocabularies import read_vocabulary
 from sparsenmt.model.protocol import NEVER, Source
 from sparsenmt.recipe import schema
 from sparsenmt.store import open_model
-from sparsenmt.workflows.import_model import ImportRequest, import_model
+from sparsenmt.workflows.conversion.import_model import ImportRequest, import_model
 from tests.importers.marian_twin import ATTENTION, PRE, SENTENCES, UNTIED, Twin, vocabulary
 
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -19,7 +19,7 @@ from sparsenmt.importers.marian import read_marian
 from sparsenmt.importers.marian_shortlist import read_marian_shortlist
 from sparsenmt.importers.marian_vocabularies import read_vocabulary
 from sparsenmt.store import Bundle, open_model
-from sparsenmt.workflows.import_model import ImportRequest, import_model
+from sparsenmt.workflows.conversion.import_model import ImportRequest, import_model
 from tests.importers.marian_twin import SENTENCES, Twin, vocabulary
 from tests.importers.test_marian import translated
 

@@ -15,7 +15,7 @@ from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.model.protocol import Source
 from sparsenmt.store import Bundle, open_model
-from sparsenmt.workflows.import_model import ImportRequest, import_model
+from sparsenmt.workflows.conversion.import_model import ImportRequest, import_model
 from tests.importers.odd_folders import FOLDERS, LINES
 
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.6, torch.int8: 0.6}

@@ -19,13 +19,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from sparsenmt import interrupts
-from sparsenmt.files import directory_lock
 from sparsenmt.native import build, cache, compiler
 from sparsenmt.native.build import Library
 from sparsenmt.native.compiler import CompilerError, compile_library
 from sparsenmt.native.instruction_sets import CAP, usable_sets
 from sparsenmt.native.sources import DECODING, FLAGS
+from sparsenmt.process import interrupts
+from sparsenmt.storage.files import directory_lock
 from tests.native.libraries import SETS, compiler_or_skip
 
 SOURCE = 'extern "C" int sparsenmt_answer() { return 42; }\n'

@@ -11,7 +11,7 @@ from sparsenmt.recipe.load import load
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.sweep import read_sweep
 from sparsenmt.sparsity.registry import methods
-from sparsenmt.workflows.sweep import VariantRun, plan_sweep
+from sparsenmt.workflows.training.sweep import VariantRun, plan_sweep
 from tests.recipe.test_shipped_recipes import ROOT
 
 PLAIN = {"multi30k": "multi30k-en-de", "wmt18": "wmt18-en-de"}

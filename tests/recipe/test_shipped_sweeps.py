@@ -29,7 +29,7 @@ from sparsenmt.sparsity.sparsemax import Sparsemax
 from sparsenmt.sparsity.topk import TopK
 from sparsenmt.sparsity.topk_oow import TopKOutOfWindow
 from sparsenmt.sparsity.window import WindowPattern
-from sparsenmt.workflows.sweep import VariantRun, plan_sweep
+from sparsenmt.workflows.training.sweep import VariantRun, plan_sweep
 from tests.recipe.sweep_labels import MEANINGS, Meaning
 from tests.recipe.test_shipped_recipes import ROOT, header
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from sparsenmt.files import sha256_file
+from sparsenmt.storage.files import sha256_file
 from tests.commands.support import program
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from sparsenmt.recipe import schema
 from sparsenmt.recipe.load import load_resolved
 from sparsenmt.sparsity.entmax import AdaptiveEntmax, EntmaxOptions, alpha_of
 from sparsenmt.sparsity.registry import methods
-from sparsenmt.tensors import load_tensors, save_tensors
+from sparsenmt.storage.tensors import load_tensors, save_tensors
 from sparsenmt.training.precision import MasterWeights
 from sparsenmt.training.state import make_optimizer
 from tests.conformance.cases import attention_steps

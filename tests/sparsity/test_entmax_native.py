@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from sparsenmt.files import directory_lock
 from sparsenmt.native import build
 from sparsenmt.native.cache import folder
 from sparsenmt.sparsity.simplex import native
 from sparsenmt.sparsity.simplex.function import entmax
+from sparsenmt.storage.files import directory_lock
 from tests.native.libraries import IN_USE, build_or_skip, builds, simplex_kernel, simplex_library
 
 SCORES = torch.linspace(-2, 2, 24).view(1, 2, 3, 4)

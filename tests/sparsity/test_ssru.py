@@ -15,7 +15,7 @@ from sparsenmt.decoding.disabled_heads import read_disabled_heads
 from sparsenmt.errors import UserError
 from sparsenmt.sparsity.registry import Options
 from sparsenmt.sparsity.ssru import SSRU, build
-from sparsenmt.workflows.analyze import analyze
+from sparsenmt.workflows.evaluation.analyze import analyze
 from tests.model.support import assert_same_function, random_model, random_source, random_target, section
 from tests.recipe.support import MINIMAL, write
 from tests.test_store import make_recipe, write_model

@@ -22,10 +22,10 @@ from safetensors.torch import save_file
 
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.errors import UserError
-from sparsenmt.interrupts import Interrupted
+from sparsenmt.process.interrupts import Interrupted
+from sparsenmt.process.workers import Workers
 from sparsenmt.training import sentence_pairs
 from sparsenmt.training.checkpoints import find_checkpoints
-from sparsenmt.training.distribution import Workers
 from tests.training.support import EXITS, make_trainer, small_model, training_options
 
 

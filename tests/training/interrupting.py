@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from sparsenmt.data.dataset import Dataset
-from sparsenmt.interrupts import Interrupted
+from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.recipe.schema import Training
 from sparsenmt.store import METRICS_FILE
 from sparsenmt.training import checkpoints, loop, segments, sentence_pairs

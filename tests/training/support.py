@@ -23,10 +23,10 @@ from sparsenmt.model.protocol import Source
 from sparsenmt.model.sockets import Gates, MemoryFilter
 from sparsenmt.model.stacks import SiteModules
 from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary
+from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.schema import Training
-from sparsenmt.records import typed
 from sparsenmt.sparsity.softmax import Softmax
-from sparsenmt.training.distribution import Workers
+from sparsenmt.storage.records import typed
 from sparsenmt.training.gradients import Objective
 from sparsenmt.training.loop import Trainer, Validate
 from sparsenmt.training.precision import MasterWeights

@@ -18,7 +18,7 @@ import torch
 from sparsenmt.data.batching import Batch, IndexBatch
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.errors import UserError
-from sparsenmt.interrupts import Interrupted
+from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.training import checkpoints, sentence_pairs
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.failures import describe_lines, nonfinite_batches

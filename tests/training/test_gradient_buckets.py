@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from sparsenmt.process.workers import Workers
 from sparsenmt.training import gradient_buckets
-from sparsenmt.training.distribution import Workers
 from sparsenmt.training.gradient_buckets import GradientBuckets
 from sparsenmt.training.precision import MasterWeights
 

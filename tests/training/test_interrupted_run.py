@@ -13,10 +13,10 @@ import torch
 
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.errors import UserError
-from sparsenmt.interrupts import Interrupted
+from sparsenmt.process.interrupts import Interrupted
+from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.schema import Training
 from sparsenmt.training.checkpoints import average_weights, clean_checkpoints, find_checkpoints
-from sparsenmt.training.distribution import Workers
 from sparsenmt.training.sentence_pairs import TranslationTask
 from tests.training.interrupting import Killed, Moments, Runs, assert_same, kill, outcome, terminate
 from tests.training.support import training_options, write_dataset

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sparsenmt.devices import pick_device
+from sparsenmt.process.devices import pick_device
 from sparsenmt.training.precision import MasterWeights, pick_dtype
 from tests.training.support import small_model
 

@@ -22,13 +22,13 @@ from sparsenmt.data.streams import StreamPlan
 from sparsenmt.data.text_dataset import TextDataset, TextWriter
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.errors import UserError
-from sparsenmt.interrupts import Interrupted
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.transformer import Transformer
+from sparsenmt.process.interrupts import Interrupted
+from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.schema import AuxiliaryLoss, Training
 from sparsenmt.training import segments
 from sparsenmt.training.checkpoints import find_checkpoints
-from sparsenmt.training.distribution import Workers
 from sparsenmt.training.failures import describe_ranges
 from sparsenmt.training.gradients import BatchResult, Objective, UpdateTotals
 from sparsenmt.training.loop import Trainer, Validate

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from sparsenmt.training.distribution import Workers
+from sparsenmt.process.workers import Workers
 from sparsenmt.training.loop import Trainer
 
 

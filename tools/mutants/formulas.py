@@ -100,8 +100,8 @@ FORMULAS = (
         ),
     ),
     *mutants_of(
-        "sparsenmt/workflows/checkpoint_choice.py",
-        "tests/workflows/test_checkpoint_choice.py",
+        "sparsenmt/workflows/training/checkpoint_choice.py",
+        "tests/workflows/training/test_checkpoint_choice.py",
         ("the worst candidate on the validation text", "taken = min(candidates", "taken = max(candidates"),
         (
             "means of the oldest checkpoints",

@@ -8,7 +8,7 @@ import sys
 import click
 
 from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_options
-from sparsenmt.progress import is_terminal
+from sparsenmt.process.progress import is_terminal
 
 
 @click.command("annotate", short_help="Sentences with kept and dropped words marked.")

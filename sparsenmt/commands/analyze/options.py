@@ -83,7 +83,7 @@ class AnalysisArguments:
     ) -> None:
         """Make the report, write its files and print it."""
         from sparsenmt.analysis.session import AnalysisSession
-        from sparsenmt.workflows.analyze import analyze
+        from sparsenmt.workflows.evaluation.analyze import analyze
 
         result = analyze(AnalysisSession(**self.session), measure, self.files, *arguments, **settings)
         click.echo(result.shown, color=True)  # colours are in the text only where they are wanted

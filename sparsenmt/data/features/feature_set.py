@@ -14,7 +14,7 @@ from sparsenmt.data.tagging.source_tagger import SourceSentences, SourceTagger
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
-from sparsenmt.files import invalid_file, read_json, write_json
+from sparsenmt.storage.files import invalid_file, read_json, write_json
 
 _TAGGER = "tagging.json"
 

@@ -21,7 +21,7 @@ from sparsenmt.data.tagging.source_tagger import SourceSentences, SourceTagger
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.errors import UserError
-from sparsenmt.files import invalid_file, write_bytes
+from sparsenmt.storage.files import invalid_file, write_bytes
 
 _STORED = np.dtype("<u8")
 

@@ -12,7 +12,7 @@ from sparsenmt.data.documents import check_id_count, read_document_ids
 from sparsenmt.data.prepare.survey import TextSurvey, check_no_pipe, survey_text
 from sparsenmt.data.text import LONGEST_LINE, check_aligned, check_readable
 from sparsenmt.errors import UserError
-from sparsenmt.progress import notify, progress_bar
+from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe import schema
 
 TAGS, DOCUMENTS = "tags", "documents"

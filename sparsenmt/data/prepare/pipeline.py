@@ -50,11 +50,11 @@ from sparsenmt.data.text_dataset import TextDataset, TextWriter
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, alphabet_size, train_tokenizer
 from sparsenmt.data.vocabulary import UNK
 from sparsenmt.errors import UserError
-from sparsenmt.files import describe_changes, has_leftovers, publish_directory
 from sparsenmt.languages import uses_joiners
-from sparsenmt.progress import notify, progress_bar, progress_over
+from sparsenmt.process.progress import notify, progress_bar, progress_over
 from sparsenmt.recipe import schema
-from sparsenmt.records import file_entries
+from sparsenmt.storage.files import describe_changes, has_leftovers, publish_directory
+from sparsenmt.storage.records import file_entries
 
 T = TypeVar("T")
 __all__ = ["PreparedData", "PreparedReport", "check_prepared_data", "prepare"]

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from sparsenmt.errors import UserError
-from sparsenmt.files import (
+from sparsenmt.process.progress import progress_bar
+from sparsenmt.storage.files import (
     DamagedFileError,
     explain_directory_errors,
     locked_partial,
@@ -24,8 +25,7 @@ from sparsenmt.files import (
     sync,
     write_sealed,
 )
-from sparsenmt.progress import progress_bar
-from sparsenmt.records import check_file_entries, file_entries_of, file_entry, list_files, typed
+from sparsenmt.storage.records import check_file_entries, file_entries_of, file_entry, list_files, typed
 
 _STATE = ".state.json"
 _AGAIN = "It is created again."

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sparsenmt.data.text import LONGEST_LINE, StrPath, open_text_bytes, read_lines, text_chunks
 from sparsenmt.errors import UserError
-from sparsenmt.files import name_file_in_errors, without_mark
+from sparsenmt.storage.files import name_file_in_errors, without_mark
 
 _CHUNK = 1 << 20
 

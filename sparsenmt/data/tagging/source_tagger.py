@@ -18,9 +18,9 @@ from sparsenmt.data.text import read_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError
-from sparsenmt.files import invalid_file, read_json, write_json
-from sparsenmt.progress import notify, progress_over
+from sparsenmt.process.progress import notify, progress_over
 from sparsenmt.recipe import schema
+from sparsenmt.storage.files import invalid_file, read_json, write_json
 
 GIVEN = "given"
 """In place of a tagger's name: no tagger is used, tags are always given."""

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.errors import UserError
-from sparsenmt.files import invalid_file, read_json, write_json
 from sparsenmt.recipe import schema
-from sparsenmt.records import typed
+from sparsenmt.storage.files import invalid_file, read_json, write_json
+from sparsenmt.storage.records import typed
 
 _NAMED = 12  # languages that a message lists
 TAG = re.compile(r">>([^\s<>]+)<<")

@@ -15,8 +15,8 @@ from sparsenmt.data.tokenizers.added_tokens import AddedToken, AddedTokens, Text
 from sparsenmt.data.tokenizers.sentencepiece_model import SentencePieceModel
 from sparsenmt.data.tokenizers.spans import Span, fill_unknown
 from sparsenmt.data.vocabulary import BOS, EOS, SKIPPED_IDS, SPACE, SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
-from sparsenmt.files import invalid_file, read_json, write_bytes, write_json
-from sparsenmt.records import typed
+from sparsenmt.storage.files import invalid_file, read_json, write_bytes, write_json
+from sparsenmt.storage.records import typed
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from sparsenmt.data.tokenizers.spans import Span, fill_unknown
 from sparsenmt.data.tokenizers.wire_format import bytes_field, number_field
 from sparsenmt.data.vocabulary import BOS, EOS, SKIPPED_IDS, SPACE, SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
 from sparsenmt.errors import UserError
-from sparsenmt.files import invalid_file, read_json, write_bytes, write_json
-from sparsenmt.records import typed
+from sparsenmt.storage.files import invalid_file, read_json, write_bytes, write_json
+from sparsenmt.storage.records import typed
 
 RANDOM = ("dropout", "alpha", "nbest_size")
 """Keys of a model with which it divides the same text in other ways at each call, as in training."""

@@ -27,8 +27,8 @@ from sparsenmt.data.tokenizers.wire_format import without_field
 from sparsenmt.data.tokenizers.word_counts import LONGEST_WORD, WordCounts
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, SKIPPED_IDS, SPACE, SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
 from sparsenmt.errors import UserError
-from sparsenmt.files import invalid_file, read_json, write_bytes, write_json
 from sparsenmt.recipe import schema
+from sparsenmt.storage.files import invalid_file, read_json, write_bytes, write_json
 
 # Limits of the word table: SentencePiece needs up to 0.8 KB of memory for each word.
 TABLE_WORDS, TABLE_CHARACTERS = 200_000, 2_500_000

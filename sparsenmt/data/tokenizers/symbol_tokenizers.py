@@ -19,9 +19,9 @@ from sparsenmt.data.tokenizers.spans import Span, fill_unknown, spans_before_low
 from sparsenmt.data.tokenizers.word_counts import LONGEST_WORD, WordCounts
 from sparsenmt.data.vocabulary import BOS, EOS, SKIPPED_IDS, SPACE, SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
 from sparsenmt.errors import UserError
-from sparsenmt.files import invalid_file, read_json, write_json
 from sparsenmt.recipe import schema
-from sparsenmt.records import typed
+from sparsenmt.storage.files import invalid_file, read_json, write_json
+from sparsenmt.storage.records import typed
 
 TABLE_WORDS = 200_000  # distinct words that are counted exactly
 _CHARACTERS_A_WORD = 16  # average length of the words in the table, at most

@@ -18,8 +18,8 @@ from sparsenmt.data.tokenizers.spans import Span
 from sparsenmt.data.tokenizers.symbol_tokenizers import ByteTokenizer, CharTokenizer, WordTokenizer
 from sparsenmt.data.vocabulary import SPACE, SPECIAL_TOKENS, UNK
 from sparsenmt.errors import UserError
-from sparsenmt.files import invalid_file, read_json, write_bytes, write_json
 from sparsenmt.recipe import schema
+from sparsenmt.storage.files import invalid_file, read_json, write_bytes, write_json
 
 SHORTLIST = "shortlist.safetensors"
 """File of the tokens that may come out of each source token; it is read with the model, not with the text."""

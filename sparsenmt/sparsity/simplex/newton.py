@@ -23,7 +23,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from sparsenmt.devices import may_hold
+from sparsenmt.process.devices import may_hold
 
 Alpha = float | Tensor  # one for all rows, or (R, 1)
 

@@ -1,0 +1,37 @@
+"""Write a trained model for another program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from sparsenmt.export import model_export
+from sparsenmt.export.plain_transformer import parameter_count
+from sparsenmt.process.progress import notify
+from sparsenmt.store import open_model
+from sparsenmt.workflows.decoding.depth_choice import at_depth
+
+
+def export_model(
+    model: Path,
+    output: Path,
+    target: model_export.Target,
+    *,
+    encoder_layers: int | None = None,
+    decoder_layers: int | None = None,
+) -> None:
+    """Write the model in a directory as a directory of CTranslate2 or Transformers.
+
+    Args:
+        encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
+
+    Raises:
+        UserError: the target cannot compute the model, its package is missing, or ``output`` exists.
+    """
+    model_export.check_target(target, output)
+    bundle = open_model(model, device=torch.device("cpu"), dtype=None)
+    options = at_depth(bundle.model.plan, bundle.recipe.decoding, encoder_layers, decoder_layers)
+    plain = model_export.export_model(bundle, output, target, options.depth, source=model)
+    layers = f"{len(plain.encoder)} encoder and {len(plain.decoder)} decoder layers"
+    notify(f"{output}: {layers}, {parameter_count(plain):,} weights; README.md shows how to run it")

@@ -1,0 +1,144 @@
+"""Make a model directory of a model of another program."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from sparsenmt import store
+from sparsenmt.assemble import build_model, load_resolved_recipe
+from sparsenmt.data.features.feature_set import FeatureSet
+from sparsenmt.errors import UserError
+from sparsenmt.importers import huggingface, marian
+from sparsenmt.importers.foreign_model import ForeignModel
+from sparsenmt.process.progress import notify
+from sparsenmt.recipe.schema import Recipe
+from sparsenmt.storage.files import check_absent, new_directory, sha256_file, write_text
+
+README = "README.md"
+_KNOWN = (
+    "a folder of Hugging Face Transformers with config.json: "
+    + ", ".join(f.title for f in huggingface.FAMILIES.values())
+    + "; or a model of Marian: a folder with decoder.yml, or a .npz or .bin file with --vocabulary"
+)
+_DATA = ("train", "dev")
+_LANGUAGE = re.compile(r"[A-Za-z0-9]+([-_@][A-Za-z0-9]+)*")
+
+
+@dataclass(frozen=True)
+class ImportRequest:
+    """The arguments of `import_model`.
+
+    Args:
+        source: the model of another program.
+        output: the model directory that is written.
+        name: of the model; None: that of the source.
+        languages: codes of source and target; None: those that the model names. Of a model of several languages the
+            ones that it translates unless others are given.
+        vocabularies: of a single file of Marian: of source and target, or one of both.
+    """
+
+    source: Path
+    output: Path
+    name: str | None = None
+    languages: tuple[str | None, str | None] = (None, None)
+    vocabularies: tuple[Path, ...] = ()
+
+
+def import_model(request: ImportRequest) -> None:
+    """Write a model directory, complete or not at all.
+
+    Raises:
+        UserError: the source cannot be imported, or ``output`` exists or is inside of the source.
+    """
+    check_absent(request.output)
+    if request.source.resolve() in request.output.resolve().parents:
+        raise UserError(
+            f"it is inside of {request.source}, which is read and not written to",
+            where=str(request.output),
+            hint="Name a directory elsewhere.",
+        )
+    found, files = _read(request.source, request.vocabularies)
+    recipe = _recipe(request, found)
+    sizes = {"source_size": found.tokenizers.source.size, "target_size": found.tokenizers.target.size}
+    with torch.device("meta"):
+        build_model(recipe.model, **sizes, seed=0).load_state_dict(found.weights, assign=True)  # names and shapes
+    hashes = {path.name: sha256_file(path) for path in files}
+    origin = {"path": str(request.source.resolve()), "weights": hashes, "notes": list(found.notes)}
+    with new_directory(request.output.resolve(), request.source) as partial:
+        parts = partial, recipe, found.tokenizers, FeatureSet({})
+        store.initialise(*parts, "imported", imported_from=origin, shortlist=found.shortlist, text=found.text)
+        store.write_weights(partial, found.weights, after=0, made_of=[])
+        write_text(partial / README, _readme(request, found))
+    _tell(request, recipe, found)
+
+
+def _read(source: Path, vocabularies: tuple[Path, ...]) -> tuple[ForeignModel, list[Path]]:
+    """Read a model, and name the files of its weights."""
+    if not source.exists():
+        raise UserError("there is no such file or folder", where=str(source), hint=f"Name {_KNOWN}.", missing=source)
+    if (source / huggingface.CONFIG).is_file():
+        if vocabularies:
+            raise UserError(
+                f"{source} has its tokenizers beside its weights",
+                where="--vocabulary",
+                hint="Leave it out: it belongs to a single .npz or .bin file of Marian.",
+            )
+        return huggingface.read(source), huggingface.weight_files(source)
+    if marian.is_marian(source):
+        return marian.read_marian(source, vocabularies), [marian.marian_files(source, vocabularies).model]
+    raise UserError("is no model that can be imported", where=str(source), hint=f"Name {_KNOWN}.")
+
+
+def _recipe(request: ImportRequest, found: ForeignModel) -> Recipe:
+    """The recipe of the model. It has no training data: its paths are those where a user will put them."""
+    output = request.output.resolve()
+    data, decoding = dict(found.recipe.get("data", {})), dict(found.recipe.get("decoding", {}))
+    frames = found.tokenizers.frames
+    sides = zip(("source_language", "target_language"), request.languages, ("source", "target"), strict=True)
+    for key, given, usual in sides:
+        if given is not None and frames.uses(key.removesuffix("_language")):
+            decoding[key] = given
+        code = given if given is not None else decoding.get(key) or data.get(key, usual)
+        if not _LANGUAGE.fullmatch(code):  # names of files begin with it
+            raise UserError(
+                f"{code!r} is no code of a language",
+                where=f"--{key.replace('_', '-')}" if given is not None else str(request.source),
+                hint=f"Give one of letters and digits, such as de or pt_BR: --{key.replace('_', '-')} CODE.",
+            )
+        data[key] = re.split("[-_@]", code)[0]  # en_XX and eng_Latn are text in en and eng, and zh-cn in zh
+    chosen = decoding.get("source_language"), decoding.get("target_language")
+    if not any(code is None and frames.uses(side) for side, code in zip(("source", "target"), chosen, strict=True)):
+        frames.choose(*chosen)
+    languages = data["source_language"], data["target_language"]
+    places = [dict(zip(("source", "target"), (f"{part}.{code}" for code in languages), strict=True)) for part in _DATA]
+    if languages[0] == languages[1]:  # as of summaries
+        places = [{"source": f"{part}.source", "target": f"{part}.target"} for part in _DATA]
+    data |= {"directory": f"{output}-data", "train": places[:1], "dev": places[1]}
+    data["tokenizer"] = {**data.get("tokenizer", {}), "from_model": str(output)}
+    name = request.name or request.source.resolve().name
+    return load_resolved_recipe(
+        {**found.recipe, "name": name, "directory": str(output), "data": data, "decoding": decoding},
+        origin=str(request.source),
+    )
+
+
+def _readme(request: ImportRequest, found: ForeignModel) -> str:
+    lines = [f"# {request.output.name}", "", f"Imported from {request.source} by sparsenmt."]
+    return "\n".join([*lines, "", *(f"- {note}" for note in found.notes), ""])
+
+
+def _tell(request: ImportRequest, recipe: Recipe, found: ForeignModel) -> None:
+    model, sizes = recipe.model, [found.tokenizers.source.size, found.tokenizers.target.size]
+    count = sum(tensor.numel() for tensor in found.weights.values())
+    layers = f"{model.encoder_layers} encoder and {model.decoder_layers} decoder layers of dimension {model.dimension}"
+    vocabularies = (
+        f"a vocabulary of {sizes[0]:,}" if found.tokenizers.shared else f"vocabularies of {sizes[0]:,} and {sizes[1]:,}"
+    )
+    notify(f"{request.output}: {layers}, {count:,} weights, {vocabularies} tokens")
+    for note in found.notes:
+        notify(note)
+    notify(f"translate with it: sparsenmt decode {request.output}")

@@ -1,0 +1,539 @@
+"""Translate a text with a trained model: streams, files that can be resumed, n-best lists, JSON, documents."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from sparsenmt import __version__
+from sparsenmt.assemble import without_gain
+from sparsenmt.data.documents import DocumentBlock
+from sparsenmt.data.input_line import InputLine
+from sparsenmt.data.text import check_readable, text_windows, write_lines
+from sparsenmt.decoding import documents as document_decoding
+from sparsenmt.decoding.continuations import Continuation, continue_lines
+from sparsenmt.decoding.disabled_heads import read_disabled_heads
+from sparsenmt.decoding.documents import (
+    BlockTranslation,
+    Mismatches,
+    block_windows,
+    translate_blocks,
+    translate_documents,
+)
+from sparsenmt.decoding.inputs import cut_summary, cut_warning
+from sparsenmt.decoding.scores import Hypothesis
+from sparsenmt.decoding.strategies import strategy_of
+from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
+from sparsenmt.decoding.unusual_text import LostSpaces, UnusualText
+from sparsenmt.depth_selector.selector import open_selector
+from sparsenmt.errors import UserError, check_lists
+from sparsenmt.model.depth_plan import Depth, fastest_first
+from sparsenmt.native.numerics import numerics
+from sparsenmt.native.sources import DECODING
+from sparsenmt.process.devices import use_threads
+from sparsenmt.process.interrupts import Interrupted
+from sparsenmt.process.progress import notify, progress_bar
+from sparsenmt.recipe import schema
+from sparsenmt.recipe.choices import DecodingDtype
+from sparsenmt.report.output_files import check_outputs
+from sparsenmt.resumable import ResumableOutput, resumable_output
+from sparsenmt.storage.files import sha256_file
+from sparsenmt.store import Bundle, open_model
+from sparsenmt.workflows.decoding.depth_choice import at_depth
+from sparsenmt.workflows.decoding.input_text import (
+    UnchangedFile,
+    attach,
+    check_companion,
+    open_tag_file,
+    packing_of,
+    read_text,
+)
+from sparsenmt.workflows.decoding.shared_windows import CPU, SharedWindows, check_shared_input, join_workers
+
+
+@dataclass(frozen=True)
+class DecodeRequest:
+    """The arguments of `decode`.
+
+    Args:
+        input: text to translate; None: standard input.
+        output: file to write; None: the lines go to the caller of `decode`.
+        tags: part-of-speech tags beside the input.
+        documents: document ids beside the input.
+        settings: values of `schema.Decoding` that replace the recipe's.
+        n_best: hypotheses to write for each line.
+        as_json: write a JSON object for each line.
+        dtype: of the matrix products; None: the recipe's.
+        encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
+        select_depth: let the model's depth selector choose the layers of every line.
+        disabled_heads: ``SITE:N,N`` values: heads, from 1, that give zeros.
+        source_language, target_language: of a model of several languages; None: the recipe's.
+        threads: CPU threads; None: all cores.
+        device: as for `pick_device`.
+        window: lines, or blocks of documents, that are read ahead; None: a default that fits the input.
+    """
+
+    model: Path
+    input: Path | None = None
+    output: Path | None = None
+    tags: Path | None = None
+    documents: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    n_best: int = 1
+    as_json: bool = False
+    dtype: DecodingDtype | None = None
+    encoder_layers: int | None = None
+    decoder_layers: int | None = None
+    select_depth: bool = False
+    disabled_heads: tuple[str, ...] = ()
+    source_language: str | None = None
+    target_language: str | None = None
+    threads: int | None = None
+    device: str = "auto"
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        check_lists(disabled_heads=self.disabled_heads)
+
+    def check(self) -> None:
+        """Refuse options and files that do not fit one another, before the model is loaded.
+
+        Raises:
+            UserError: there is such an option or file.
+        """
+        _check_files(self.input, self.output, [self.tags, self.documents])
+        if self.select_depth:
+            for side, layers in (("encoder", self.encoder_layers), ("decoder", self.decoder_layers)):
+                if layers is not None:
+                    hint = "Leave one of the two out."
+                    raise UserError("is given beside --depth", where=f"--{side}-layers", hint=hint)
+            if self.documents is not None:
+                raise UserError(
+                    "is given beside --depth, and a selector chooses for single sentences, not for blocks",
+                    where="--documents",
+                    hint="Leave one of the two out.",
+                )
+        check_companion(self.documents, "document ids")
+        if self.documents is not None and self.input is not None and self.input.is_file():
+            for _ in attach(read_text(self.input), self.input, documents=self.documents):
+                pass
+
+
+def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> None:
+    """Translate a text.
+
+    Processes that torchrun started share the windows of the text; the first one writes.
+
+    Args:
+        write: takes the output lines where `DecodeRequest.output` is None.
+
+    Raises:
+        UserError: an option, a file or the model is not what it must be.
+    """
+    use_threads(request.threads)
+    workers, device = join_workers(request.device)
+    with workers.checked_together(CPU):
+        request.check()
+        check_shared_input(workers, request.input)
+        disabled = read_disabled_heads(request.model, request.disabled_heads)
+        languages, dtype = (request.source_language, request.target_language), request.dtype or "recipe"
+        bundle = open_model(
+            request.model, device=device, dtype=dtype, disabled=disabled, languages=languages, any_task=True
+        )
+        for note in without_gain(bundle.recipe.model, bundle.model):
+            notify(f"warning: {note}")
+        translator = _Translator(request, bundle, SharedWindows(workers))
+    if not workers.is_main_process:
+        translator.assist()
+        return
+    output = request.output
+    with translator.shared.leading():
+        if output is None or (output.exists() and not output.is_file()):  # a pipe, a device
+            _stream(translator, write)
+        else:
+            _write_file(translator, output)
+
+
+def _check_files(input_file: Path | None, output_file: Path | None, companions: Sequence[Path | None]) -> None:
+    if output_file is None and sys.stdout is None:
+        raise UserError("there is nothing to write to", where="standard output", hint="Name a file with --output.")
+    if input_file is None and sys.stdin is None:
+        raise UserError("there is nothing to read from", where="standard input", hint="Name a file with --input.")
+    if input_file is not None and (input_file.is_fifo() or input_file.is_char_device()):
+        input_file = None  # cannot be read twice; a terminal may be the output, too
+    if input_file is not None:
+        check_readable(input_file)
+    check_outputs({"--output": output_file}, [input_file, *companions])
+
+
+def decoding_options(base: schema.Decoding, settings: Mapping[str, Any], n_best: int = 1) -> schema.Decoding:
+    """Return a recipe's decoding options with some of them replaced, checked as the recipe's are.
+
+    Raises:
+        UserError: a value is not valid, or more hypotheses are wanted than the search has.
+    """
+    changed = {name: value for name, value in settings.items() if value is not None}
+    try:
+        options = type(base).model_validate({**base.model_dump(), **changed})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        message = first["msg"].replace("Input should be", "must be")
+        hint = "`sparsenmt decode --help` explains the option."
+        where = f"--{name.replace('_', '-')}"
+        raise UserError(f"{message}, not {settings[name]}", where=where, hint=hint) from None
+    width = strategy_of(options).width
+    if n_best > width:
+        raise UserError(
+            f"{n_best} hypotheses are more than the search has: {width}",
+            where="--n-best",
+            hint="Raise --beam-size."
+            if options.method == "beam"
+            else "Use --method beam, with as large a --beam-size.",
+        )
+    return options
+
+
+def _check_continuation(request: DecodeRequest, bundle: Bundle) -> None:
+    """Refuse options that have no meaning for the continuation of prompts.
+
+    Raises:
+        UserError: there is such an option, or the model cannot decode.
+    """
+    options = {
+        **{"--tags": request.tags, "--documents": request.documents, "--encoder-layers": request.encoder_layers},
+        **{"--depth": request.select_depth, "--unknown copy": request.settings.get("unknown") == "copy"},
+        "--shortlist": request.settings.get("shortlist"),
+    }
+    for name, value in options.items():
+        if value:
+            raise UserError(
+                "has no meaning for a language model, which has no source", where=name, hint="Leave the option out."
+            )
+    if not all(pattern.decodes for pattern in bundle.model.content_patterns()):
+        raise UserError(
+            "the model cannot decode: later positions decide what a query sees",
+            where=str(request.model),
+            hint="Train with a pattern that looks back only (of `routing`: `assignment: nearest`).",
+        )
+
+
+class _Tally:
+    """The lines that deserve a warning, and other counts of a translation.
+
+    Args:
+        typed: the input is typed at a terminal: the first line that is mostly unknown is reported at once.
+        at_once: lines that are too long are reported at once, not collected.
+    """
+
+    def __init__(self, bundle: Bundle, *, typed: bool = False, at_once: bool = True) -> None:
+        self.mismatches, self.depths = Mismatches(), Counter[Depth]()
+        self._unusual, self._typed, self._told, self._at_once = UnusualText(bundle), typed, False, at_once
+        self._lost = LostSpaces()
+        self._limit = bundle.max_source_length if bundle.cuts_by_choice else None
+        self._cut = 0
+        self._warnings: list[str] = []
+
+    def add(self, translation: Translation) -> None:
+        """Count a line or a block."""
+        source = translation.source
+        if self._unusual.add(*source.as_read) and self._typed and not self._told:
+            notify(self._unusual.warnings()[0])
+            self._told = True
+        if isinstance(translation, Continuation) and not source.cut:
+            self._lost.add(source.number, source.text, translation.read)
+        if source.cut and self._limit is None:
+            done = "read" if isinstance(translation, Continuation) else "translated"
+            warning = cut_warning(f"line {source.number + 1}", source.kept, source.cut, done)
+            (notify if self._at_once else self._warnings.append)(warning)
+        self._cut += bool(source.cut)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the counts and the collected warnings."""
+        return {
+            "warnings": self._warnings,
+            "cut": self._cut,
+            "unusual": self._unusual.as_json(),
+            "lost": self._lost.found,
+            "mismatches": asdict(self.mismatches),
+            "depths": [[*depth, count] for depth, count in self.depths.items()],
+        }
+
+    def merge(self, other: Mapping[str, Any]) -> None:
+        """Add the tally of lines that come after these, and report its warnings."""
+        for warning in other["warnings"]:
+            notify(warning)
+        self._cut += other["cut"]
+        self._unusual.merge(other["unusual"])
+        self._lost.merge(None if other["lost"] is None else (*other["lost"],))
+        self.mismatches.merge(other["mismatches"])
+        self.depths.update({(n, m): count for n, m, count in other["depths"]})
+
+    def report_all(self) -> None:
+        """Report what is known when all lines are translated."""
+        if self.depths:
+            parts = [f"({n}, {m}) {self.depths[n, m]:,}" for n, m in fastest_first(self.depths)]
+            notify(f"lines at (encoder, decoder) layers: {', '.join(parts)}")
+        report_mismatches(self.mismatches)
+
+    def report_lines(self) -> None:
+        """Report how many lines the recipe cut, what is unusual in the text, and how many prompts lost spaces."""
+        if self._cut and self._limit is not None:
+            notify(cut_summary(self._cut, self._limit))
+        for warning in self._unusual.warnings(unknown=not self._told):
+            notify(warning)
+        if (lost := self._lost.warning()) is not None:
+            notify(lost)
+
+
+def _ignore(count: int) -> None:
+    """Show no progress."""
+
+
+class _Translator:
+    """A model with everything that decides about its output, beside the input."""
+
+    def __init__(self, request: DecodeRequest, bundle: Bundle, shared: SharedWindows) -> None:
+        self.request, self.bundle, self.shared = request, bundle, shared
+        if bundle.recipe.data.is_language_model:
+            _check_continuation(request, bundle)
+        elif request.settings.get("max_lines") is not None:
+            raise UserError(
+                "the model translates: every line has one line of output", where="--max-lines", hint="Leave it out."
+            )
+        _ = bundle.frames  # refuses a language that is missing, before anything is read or written
+        options = decoding_options(bundle.recipe.decoding, request.settings, request.n_best)
+        self.options = at_depth(bundle.model.plan, options, request.encoder_layers, request.decoder_layers)
+        _ = bundle.shortlist(options)  # refuses one that cannot be used
+        self.selector = open_selector(request.model, bundle) if request.select_depth else None
+        self.packing = packing_of(bundle, request.documents)
+        # A person at a terminal waits for each answer; a file or a pipe is better sorted into large batches.
+        usual = WINDOW if self.packing is None else document_decoding.WINDOW
+        self.window = request.window or (1 if request.input is None and sys.stdin.isatty() else usual)
+        self.tags = open_tag_file(request.tags, bundle)
+        if self.tags is not None and request.input is not None and request.input.is_file():
+            for _ in attach(read_text(request.input), request.input, self.tags):
+                pass
+
+    def translate(self, first: int, total: int | None) -> Iterator[tuple[int, list[str]]]:
+        """Translate the input from line ``first`` (from 0) on, with progress and warnings on stderr.
+
+        Args:
+            total: lines of the input; None where it is unknown.
+
+        Yields:
+            for each input line, or block of lines, the number of its lines and its output lines.
+        """
+        with progress_bar("decode", total, done=first) as advance:
+            tally = _Tally(self.bundle, typed=self.request.input is None and sys.stdin.isatty())
+            try:
+                if self.shared.workers.size > 1:
+                    yield from self._share(first, advance, tally)
+                elif self.packing is None:
+                    yield from self._translate_lines(self._lines(first), advance, tally)
+                else:
+                    lines = self._lines(first)
+                    blocks = translate_documents(self.bundle, lines, self.options, self.packing, window=self.window)
+                    yield from self._render_blocks(blocks, advance, tally)
+                tally.report_all()
+            finally:
+                tally.report_lines()
+
+    def assist(self) -> None:
+        """Translate the windows of this process, which is not the main one."""
+        self.shared.assist(self._windows, self._translate_window)
+
+    def _lines(self, first: int) -> Iterator[InputLine]:
+        texts = islice(read_text(self.request.input), first, None)
+        return attach(texts, self.request.input or "stdin", self.tags, self.request.documents, first=first)
+
+    def _translate_lines(
+        self, lines: Iterable[InputLine], advance: Callable[[int], object], tally: _Tally
+    ) -> Iterator[tuple[int, list[str]]]:
+        translate = translate_lines if self.selector is None else self.selector.translate
+        if self.bundle.recipe.data.is_language_model:
+            translate = continue_lines
+        for found in translate(self.bundle, lines, self.options, advance=advance, window=self.window):
+            tally.add(found)
+            yield 1, _render_line(found, self.request, several_lines=self.options.max_lines != 1)
+        if self.selector is not None:
+            tally.depths += self.selector.counts
+            self.selector.counts.clear()
+
+    def _render_blocks(
+        self, blocks: Iterable[BlockTranslation], advance: Callable[[int], object], tally: _Tally
+    ) -> Iterator[tuple[int, list[str]]]:
+        for found in blocks:
+            tally.mismatches.add(found)
+            tally.add(found.translation)
+            count = len(found.block.sentences)
+            advance(count)
+            yield count, _render_block(found, self.request.n_best, self.request.as_json)
+
+    # --- several processes ---------------------------------------------------------------------------------------
+
+    def _windows(self, first: int) -> Iterator[list[Any]]:
+        """Return the windows of the input from a line on: of lines, or of blocks of documents."""
+        lines = self._lines(first)
+        if self.packing is not None:
+            return block_windows(self.bundle, lines, self.packing, window=self.window)
+        return text_windows(lines, self.window, lambda line: len(line.text))
+
+    def _translate_window(self, window: list[Any]) -> dict[str, Any]:
+        """Translate a window; returns its output lines and its tally as JSON."""
+        tally = _Tally(self.bundle, at_once=False)
+        if self.packing is None:
+            outputs = list(self._translate_lines(window, _ignore, tally))
+        else:
+            blocks = translate_blocks(self.bundle, window, self.options, self.packing)
+            outputs = list(self._render_blocks(blocks, _ignore, tally))
+        return {"outputs": outputs, "tally": tally.as_json()}
+
+    def _share(self, first: int, advance: Callable[[int], object], tally: _Tally) -> Iterator[tuple[int, list[str]]]:
+        """Translate with the other processes; yields as `translate` does."""
+        for found in self.shared.lead(first, self._windows(first), self._translate_window):
+            tally.merge(found["tally"])
+            yield from found["outputs"]
+            advance(sum(count for count, _ in found["outputs"]))
+
+    def record(self, source: UnchangedFile) -> dict[str, Any]:
+        """Return everything that the output's bytes depend on: only a run with the same record is resumed.
+
+        The numerics belong to it, and the window, since its lines share batches.
+        """
+        documents = self.request.documents
+        return {
+            "input": sha256_file(source.path),
+            "tags": None if self.request.tags is None else sha256_file(self.request.tags),
+            "documents": None if documents is None else sha256_file(documents),
+            "packing": None if self.packing is None else self.packing.model_dump(mode="json"),
+            "model": self.bundle.identity().digest,
+            "max_source_length": self.bundle.max_source_length,
+            "decoding": self.options.recorded(),
+            "selector": None if self.selector is None else self.selector.digest,
+            "dtype": self.bundle.dtype_name,
+            "window": self.window,
+            "n_best": self.request.n_best,
+            "json": self.request.as_json,
+            "sparsenmt": __version__,
+            **numerics(self.bundle.device, DECODING.name),
+        }
+
+
+def _stream(translator: _Translator, write: Callable[[str], object]) -> None:
+    """Write line by line to the caller, a pipe or a device, which cannot be resumed."""
+    request = translator.request
+    total = UnchangedFile(request.input).lines if request.input is not None and request.input.is_file() else None
+    lines = (line for _, each in translator.translate(0, total) for line in each)
+    if request.output is not None:
+        write_lines(request.output, lines)
+        return
+    for line in lines:
+        write(line)
+
+
+def _write_file(translator: _Translator, output: Path) -> None:
+    """Write to a file, which gets its name when it is complete; resume an interrupted run if the input is a file."""
+    request = translator.request
+    source = UnchangedFile(request.input) if request.input is not None and request.input.is_file() else None
+    record, total = (None, None) if source is None else (translator.record(source), source.lines)
+    with resumable_output(output, record, total or 0) as file, _partial_output_noted(file, output):
+        if file.complete:
+            notify(f"{output}: is complete; nothing is left to do")
+            return
+        if file.restart_reason is not None:
+            notify(f"{output}: starts again: {file.restart_reason}")
+        if file.lines:
+            notify(f"{output}: resumes after line {file.lines:,}")
+        done = file.lines
+        for number, (count, lines) in enumerate(translator.translate(done, total), start=1):
+            file.write(lines)
+            done += count
+            if source is not None and number % translator.window == 0:
+                source.check()
+                file.commit(done)
+        if source is not None:
+            source.check()
+        file.finish(done)
+
+
+@contextmanager
+def _partial_output_noted(file: ResumableOutput, output: Path) -> Iterator[None]:
+    """Report what is kept of the output if the block is interrupted or fails."""
+    try:
+        yield
+    except BaseException as stop:
+        note = f"{output} is kept up to line {file.lines:,}"
+        if file.lines and isinstance(stop, Interrupted):
+            stop.note, stop.resumable = note, True
+        elif file.lines:
+            notify(f"{note}: the same command resumes after it", needed=True)
+        raise
+
+
+def report_mismatches(mismatches: Mismatches) -> None:
+    """Report the blocks that came back with another number of sentences, if any did."""
+    warning = mismatches.warning()
+    if warning is not None:
+        notify(warning)
+
+
+def _render_line(translation: Translation, request: DecodeRequest, *, several_lines: bool) -> list[str]:
+    """Return the output lines of one input line; ``several_lines``: outputs may have, which are escaped."""
+    n_best, as_json = request.n_best, request.as_json
+    texts = translation.best_texts(n_best)
+    if several_lines and not as_json:
+        texts = [text.replace("\\", "\\\\").replace("\n", "\\n") for text in texts]
+    if n_best == 1 and not as_json:
+        return texts
+    pairs = list(zip(texts, translation.hypotheses[:n_best], strict=True))
+    number = translation.source.number
+    if not as_json:
+        return [f"{number} ||| {text} ||| {hypothesis.score:.6f}" for text, hypothesis in pairs]
+    hypotheses = [{"text": text, **_scores_as_json(hypothesis)} for text, hypothesis in pairs]
+    line = {"line": number + 1, "source": translation.source.text, "hypotheses": hypotheses}
+    if translation.depth is not None:
+        line["encoder_layers"], line["decoder_layers"] = translation.depth
+    return [json.dumps(line, ensure_ascii=False, allow_nan=False)]
+
+
+def _render_block(found: BlockTranslation, n_best: int, as_json: bool) -> list[str]:
+    """Return the output lines of a block: one for each line, or up to N for each line, or one JSON object."""
+    if n_best == 1 and not as_json:
+        return found.lines
+    pairs: Sequence[tuple[list[str], Hypothesis]]
+    pairs = list(zip(found.texts, found.translation.hypotheses, strict=True))[:n_best]
+    sentences = found.block.sentences
+    if not as_json:
+        return [
+            f"{sentence.number} ||| {texts[index]} ||| {hypothesis.score:.6f}"
+            for index, sentence in enumerate(sentences)
+            for texts, hypothesis in pairs
+        ]
+    hypotheses = [{"texts": texts, **_scores_as_json(hypothesis)} for texts, hypothesis in pairs]
+    source = [sentence.texts[0] for sentence in sentences]
+    line = {**block_place(found.block), "source": source, "hypotheses": hypotheses}
+    return [json.dumps(line, ensure_ascii=False, allow_nan=False)]
+
+
+def _scores_as_json(hypothesis: Hypothesis) -> dict[str, Any]:
+    return {
+        "score": hypothesis.score,
+        "log_probability": hypothesis.log_probability,
+        "pieces": len(hypothesis.tokens),
+        "ended": hypothesis.ended,
+    }
+
+
+def block_place(block: DocumentBlock) -> dict[str, Any]:
+    """Return the place of a block in its text, for JSON."""
+    return {"line": block.first + 1, "lines": len(block.sentences), "document": block.document}

@@ -1,0 +1,479 @@
+"""Trained models side by side on one text: quality with significance tests, size, attention and speed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from sparsenmt.analysis.labels import SITE_NAMES
+from sparsenmt.decoding.decoding_time import DecodingTime, time_decoding
+from sparsenmt.decoding.translate import Translation
+from sparsenmt.errors import UserError, check_lists
+from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.evaluation.significance import PairedTest
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text
+from sparsenmt.metric import TEXT_METRICS, metric_label
+from sparsenmt.process.devices import pick_device, use_threads
+from sparsenmt.process.progress import progress_bar
+from sparsenmt.recipe.schema import Recipe
+from sparsenmt.report.model_labels import check_models, model_labels
+from sparsenmt.report.output_files import ReportFiles
+from sparsenmt.report.plots import Panel, curves, describe
+from sparsenmt.report.tables import Column, Kind, Report, Table, Value, columns
+from sparsenmt.store import read_recipe
+from sparsenmt.training.training_log import training_speed, training_time
+from sparsenmt.workflows.evaluation.evaluate import (
+    Evaluation,
+    ModelRun,
+    check_metrics_fit,
+    evaluate,
+    metric_of,
+    translate_in_batches,
+    translate_text,
+)
+from sparsenmt.workflows.evaluation.evaluate_text import (
+    TextEvaluation,
+    check_text_metrics,
+    difference,
+    evaluate_text,
+    text_metric_of,
+)
+from sparsenmt.workflows.evaluation.test_sets import PlainText, TestText, given_text, shared_plain_text, shared_text
+from sparsenmt.workflows.training.sweep_table import SEEDS_NOTE, Observation, seeds_table
+
+if TYPE_CHECKING:  # matplotlib is an optional package
+    from matplotlib.figure import Figure
+
+
+_OF_TRANSLATIONS = (
+    *("source", "reference", "documents", "tags", "beam_size", "batch_tokens", "batch_sentences"),
+    *("speed_lines", "rounds", "sacrebleu_p"),
+)
+"""Fields of `CompareRequest`, named as their options, that have no meaning for language models."""
+
+
+@dataclass(frozen=True)
+class CompareRequest:
+    """The arguments of `compare_models`.
+
+    Args:
+        source: text to translate; None: the ``kind`` text of the recipes, which must be the same for all.
+        text: text that language models read; None: as for ``source``.
+        reference: its reference; given with ``source`` only.
+        documents: document ids of the source's lines.
+        tags: part-of-speech tags of the source.
+        baseline: model that the others are tested against; None: the first.
+        scoring: without metrics: the first recipe's, with BLEU chrF, too.
+        test: significance test of the differences to the baseline.
+        sacrebleu_p: show sacrebleu's own p-value on the terminal, too; files always hold it.
+        speed_lines: lines that are timed, at most.
+        rounds: turns of each model; the fastest counts.
+        batch_sentences: lines of a batch while decoding is timed; None: as many as fit the recipe's `batch_tokens`.
+        threads: CPU threads; None: all cores.
+        device: as for `pick_device`.
+        beam_size, batch_tokens, source_language, target_language: in place of the recipes'; None: the recipes'.
+    """
+
+    models: Sequence[Path]
+    source: Path | None = None
+    reference: Path | None = None
+    documents: Path | None = None
+    tags: Path | None = None
+    text: Path | None = None
+    kind: Literal["test", "dev"] = "test"
+    baseline: Path | None = None
+    scoring: ScoringOptions = field(default_factory=ScoringOptions)
+    attention: bool = True
+    test: PairedTest = field(default_factory=PairedTest)
+    sacrebleu_p: bool = False
+    speed: bool = True
+    speed_lines: int = 200
+    rounds: int = 3
+    batch_sentences: int | None = None
+    threads: int | None = None
+    device: str = "auto"
+    beam_size: int | None = None
+    batch_tokens: int | None = None
+    source_language: str | None = None
+    target_language: str | None = None
+    files: ReportFiles = field(default_factory=ReportFiles)
+
+    def __post_init__(self) -> None:
+        check_lists(models=self.models)
+
+    @property
+    def run(self) -> ModelRun:
+        """The device, and changes to the models' decoding options."""
+        return ModelRun(self.device, self.beam_size, self.batch_tokens, self.source_language, self.target_language)
+
+
+@dataclass(frozen=True)
+class ComparedModel:
+    """One model of a comparison.
+
+    Args:
+        speed: of decoding: seconds a target token, `</s>` included; None: not measured.
+        tests: metric -> `Evaluation.against` the baseline; empty for the baseline itself.
+    """
+
+    label: str
+    directory: Path
+    found: Evaluation | TextEvaluation
+    speed: DecodingTime[list[Translation]] | None
+    tests: Mapping[str, Mapping[str, float]]
+
+
+def compare_models(request: CompareRequest) -> Report:
+    """Evaluate models on one text, each by its own recipe's decoding options, and write the files asked for.
+
+    Raises:
+        UserError: an option, a file or a model is not what it must be.
+    """
+    everybody, wanted = list(request.models), request.baseline
+    if wanted is not None and all(model.resolve() != wanted.resolve() for model in everybody):
+        everybody.insert(0, wanted)
+    check_models(everybody)
+    request.files.check([request.source, request.reference, request.documents, request.tags, request.text])
+    use_threads(request.threads)
+    pick_device(request.device, "--device")
+    labels = model_labels(everybody)
+    recipes = {label: read_recipe(path) for label, path in labels.items()}
+    text, scoring = _text_and_scoring(request, labels, recipes)
+    found = {label: _evaluated(path, text, scoring, request) for label, path in labels.items()}
+    first = (wanted or request.models[0]).resolve()
+    baseline = next(label for label, path in labels.items() if path.resolve() == first)
+    tests = {
+        label: {
+            metric: tested
+            for metric in scoring.metrics
+            if label != baseline
+            and (
+                tested := difference(
+                    own, found[baseline], metric, text, recipes[label].data.target_language, scoring, request.test
+                )
+            )
+        }
+        for label, own in found.items()
+    }
+    speeds = _decoding_speeds(labels, text, request) if request.speed and isinstance(text, TestText) else {}
+    models = [ComparedModel(label, labels[label], own, speeds.get(label), tests[label]) for label, own in found.items()]
+    made = _report(models, baseline, request, text, scoring, recipes)
+    request.files.write(made, lambda: _drawn(made))
+    return made
+
+
+def _text_and_scoring(
+    request: CompareRequest, labels: Mapping[str, Path], recipes: Mapping[str, Recipe]
+) -> tuple[TestText | PlainText, ScoringOptions]:
+    """Return the text that the models are compared on, and the settings of its scores.
+
+    Raises:
+        UserError: the models have different tasks, or an option has no meaning for theirs.
+    """
+    tasks = {label: recipe.data.is_language_model for label, recipe in recipes.items()}
+    if len(set(tasks.values())) > 1:
+        other = next(label for label, own in tasks.items() if own is not next(iter(tasks.values())))
+        raise UserError(
+            f"{next(iter(tasks))} and this model have different tasks, translation and language modelling",
+            where=str(labels[other]),
+            hint="Compare models of one task.",
+        )
+    asked = request.scoring
+    if all(tasks.values()):
+        for option in _OF_TRANSLATIONS:
+            if getattr(request, option) != getattr(CompareRequest, option):
+                raise UserError(
+                    "has no meaning for language models, which read one text",
+                    where="--" + option.replace("_", "-"),
+                    hint="Leave it out, or name the text with --text.",
+                )
+        scoring = asked.with_default((text_metric_of(next(iter(recipes.values()))),))
+        check_text_metrics(scoring)
+        if request.text is not None:
+            return PlainText(request.text.name.split(".")[0] or "text", request.text), scoring
+        return shared_plain_text(labels, request.kind), scoring
+    if request.text is not None:
+        raise UserError("the models translate", where="--text", hint="Name a text with --source and --reference.")
+    given = given_text(request.source, request.reference, request.documents, request.tags)
+    text = given or shared_text(labels, request.kind)
+    _check_batches(list(labels.values()), text, request.batch_sentences)
+    scoring = asked.with_default(_default_metrics(next(iter(labels.values()))))
+    check_metrics_fit(text, scoring)
+    scoring.language_of({label: recipe.data.target_language for label, recipe in recipes.items()})
+    return text, fit_to_text(scoring, text.read()[1], recipes)
+
+
+def _evaluated(
+    model: Path, text: TestText | PlainText, scoring: ScoringOptions, request: CompareRequest
+) -> Evaluation | TextEvaluation:
+    if isinstance(text, PlainText):
+        return evaluate_text(model, text, attention=request.attention, device=request.device)
+    return evaluate(model, text, scoring, attention=request.attention, run=request.run)
+
+
+def _default_metrics(model: Path) -> tuple[str, ...]:
+    metric = metric_of(read_recipe(model))
+    return (metric, "chrf") if metric == "bleu" else (metric,)
+
+
+def _check_batches(models: Sequence[Path], text: TestText, batch_sentences: int | None) -> None:
+    """Check that a number of sentences can be the size of a batch.
+
+    Raises:
+        UserError: a model reads blocks of sentences.
+    """
+    packing = [model for model in models if read_recipe(model).data.documents is not None]
+    if batch_sentences is not None and text.documents is not None and packing:
+        raise UserError(
+            f"{packing[0]} reads blocks of sentences, not single ones",
+            where="--batch-sentences",
+            hint="Leave it out: the size of batches is `decoding.batch_tokens` of the recipe.",
+        )
+
+
+def _decoding_speeds(
+    models: Mapping[str, Path], text: TestText, request: CompareRequest
+) -> dict[str, DecodingTime[list[Translation]]]:
+    """Time models in turns on the first lines of a text; returns the seconds a target token, `</s>` included.
+
+    A model is read anew for each of its turns, so that no more than one is in memory.
+    """
+
+    def translate(directory: Path) -> Callable[[Sequence[str]], list[Translation]]:
+        bundle, size = request.run.open(directory), request.batch_sentences
+        if size is not None:
+            return lambda sources: translate_in_batches(bundle, text, len(sources), size)
+        return lambda sources: translate_text(bundle, text, sources)[1]
+
+    def systems() -> Iterator[tuple[str, Callable[[Sequence[str]], list[Translation]]]]:
+        for label, directory in models.items():
+            yield label, translate(directory)
+
+    with progress_bar("decoding speed", request.rounds * len(models), unit="model") as advance:
+        sources = text.read()[0][: request.speed_lines]
+        times = time_decoding(systems, sources, rounds=request.rounds, advance=advance)
+    return {label: each.per(max(_tokens(each.result), 1)) for label, each in times.items()}
+
+
+def _tokens(found: Sequence[Translation]) -> int:
+    return sum(len(each.hypotheses[0].tokens) + each.hypotheses[0].ended for each in found)
+
+
+def _report(
+    models: Sequence[ComparedModel],
+    baseline: str,
+    request: CompareRequest,
+    text: TestText | PlainText,
+    scoring: ScoringOptions,
+    recipes: Mapping[str, Recipe],
+) -> Report:
+    """Make the tables: models, means over seeds, tests against the baseline by each metric, attention of each site."""
+    base = next(model for model in models if model.label == baseline)
+    seeds = _seeds(models, base, text, scoring, recipes)
+    tables = (
+        _models(models, base, text, scoring, attention=request.attention),
+        *seeds,
+        _significance(models, base, scoring, sacrebleu_p=request.sacrebleu_p),
+        *([_sites(models)] if request.attention else []),
+    )
+    settings = {
+        "models": [model.label for model in models],
+        "baseline": baseline,
+        **scoring.record(),
+        **request.test.record(),
+        "text": text.name,
+        "batch_sentences": request.batch_sentences,
+        **request.run.record(),
+    }
+    notes = (*_notes(models, base, scoring, request), *[SEEDS_NOTE] * len(seeds))
+    return Report("compare", tables, notes, settings)
+
+
+def _seeds(
+    models: Sequence[ComparedModel],
+    base: ComparedModel,
+    text: TestText | PlainText,
+    scoring: ScoringOptions,
+    recipes: Mapping[str, Recipe],
+) -> list[Table]:
+    """Make the table of means over seeds, if some models differ in their seed alone."""
+    groups = _seed_groups(recipes)
+    if len(set(groups.values())) == len(models):
+        return []
+    observations = [
+        Observation(
+            model.label,
+            {"seed": str(recipes[model.label].training.seed), "set": text.name, "metric": metric},
+            {"quality": model.found.scores[scoring.key(metric)]},
+            group=groups[model.label],
+            baseline=groups[base.label] if groups[model.label] != groups[base.label] else None,
+        )
+        for model in models
+        for metric in scoring.metrics
+    ]
+    return [seeds_table(observations)]
+
+
+def _seed_groups(recipes: Mapping[str, Recipe]) -> dict[str, str]:
+    """Return the first model of the same settings by model; itself where two of these have the same seed."""
+    alike: dict[str, dict[str, int]] = {}
+    for label, recipe in recipes.items():
+        settings = recipe.model_dump_json(exclude={"name": True, "directory": True, "training": {"seed"}})
+        alike.setdefault(settings, {})[label] = recipe.training.seed
+    return {
+        label: next(iter(seeds)) if len(set(seeds.values())) == len(seeds) else label
+        for seeds in alike.values()
+        for label in seeds
+    }
+
+
+def _models(
+    models: Sequence[ComparedModel],
+    base: ComparedModel,
+    text: TestText | PlainText,
+    scoring: ScoringOptions,
+    *,
+    attention: bool,
+) -> Table:
+    values: list[tuple[Value, ...]] = []
+    for model in models:
+        test, own = model.tests.get(scoring.metrics[0], {}), model.found
+        scores = tuple(own.scores[scoring.key(metric)] for metric in scoring.metrics)
+        seen = tuple(own.overall(name) if attention else None for name in ("attended", "density"))
+        training = (*training_speed(model.directory), training_time(model.directory))
+        spans = (own.mean_span, own.longest_span) if isinstance(own, TextEvaluation) else ()
+        measured = (own.parameters, own.sparsity, *seen, *spans, *training, *_speed_cells(model, base))
+        values.append((model.label, *scores, test.get("difference"), test.get("p_value"), *measured))
+    filtered, timed = any(model.found.sparsity is not None for model in models), base.speed is not None
+    of_texts = [model.found for model in models if isinstance(model.found, TextEvaluation)]
+    spanned = any(found.spans for found in of_texts)
+    kinds = [Column("mean_span", "number", spanned), Column("longest_span", "number", spanned)]
+    span_columns = kinds if of_texts else []
+    kind = _kind(scoring)
+    heads = (
+        *(Column("model"), *(Column(name, kind) for name in (*scoring.metrics, "difference"))),
+        *(Column("p_value", "number"), Column("parameters", "count")),
+        *(Column("sparsity", "share", filtered), Column("attended", "number", attention)),
+        *(Column("density", "share", attention), *span_columns),
+        *(Column("training", "rate"), Column("training_deviation", "share"), Column("training_seconds", "rate")),
+        *(
+            Column("decoding", "rate", timed),
+            Column("decoding_median", "rate", timed),
+            Column("spread", "share", timed),
+        ),
+        *(Column("decoding_ratio", "score", timed), Column("speed", shown=timed)),
+    )
+    return Table("models", f"{text.name}: {base.found.size}", heads, tuple(values))
+
+
+def _speed_cells(model: ComparedModel, base: ComparedModel) -> tuple[Value, ...]:
+    """Return the speed of decoding, its median and spread over the turns, and the comparison with the baseline."""
+    own, other = model.speed, base.speed
+    if own is None or other is None:
+        return (None,) * 5
+    compared = None if model is base else own.against(other)
+    return 1 / own.seconds, 1 / own.median, own.spread, other.seconds / own.seconds, compared
+
+
+def _significance(
+    models: Sequence[ComparedModel], base: ComparedModel, scoring: ScoringOptions, *, sacrebleu_p: bool
+) -> Table:
+    names = ("difference", "low", "high", "p_value", "sacrebleu_p")
+    values: tuple[tuple[Value, ...], ...] = tuple(
+        (model.label, metric_label(metric), model.found.scores[scoring.key(metric)], *map(test.get, names))
+        for model in models
+        for metric, test in model.tests.items()
+    )
+    scores = columns(f"{_kind(scoring)} score difference low high")
+    tested = (Column("p_value", "number"), Column("sacrebleu_p", "number", sacrebleu_p))
+    heads = (*columns("text model metric"), *scores, *tested)
+    intervals = any(test.get("low") is not None for model in models for test in model.tests.values())
+    return Table("significance", f"against {base.label}{', with 95% intervals' if intervals else ''}", heads, values)
+
+
+def _kind(scoring: ScoringOptions) -> Kind:
+    """The kind of columns of scores: bits per character differ in the third decimal."""
+    return "number" if scoring.metrics[0] in TEXT_METRICS else "score"
+
+
+def _sites(models: Sequence[ComparedModel]) -> Table:
+    values = tuple(
+        (model.label, name, sites[site].attended, sites[site].visible, sites[site].density)
+        for model in models
+        if (sites := model.found.attention) is not None
+        for site, name in SITE_NAMES.items()
+        if site in sites
+    )
+    heads = (*columns("text model site"), *columns("number attended visible"), Column("density", "share"))
+    return Table("attention", "attended positions per query", heads, values, across="site", shown="attended")
+
+
+def _notes(
+    models: Sequence[ComparedModel], base: ComparedModel, scoring: ScoringOptions, request: CompareRequest
+) -> Iterator[str]:
+    """Explain the columns."""
+    first = metric_label(scoring.metrics[0])
+    tested = [int(test["segments"]) for model in models for test in model.tests.values()]
+    yield f"difference: {first} less that of {base.label}; p-value: {request.test.describe(tested)}"
+    for name in scoring.metrics:
+        signed: dict[str, list[str]] = {}
+        for model in models:
+            signed.setdefault(model.found.signatures[scoring.key(name)], []).append(model.label)
+        for signature, labels in signed.items():
+            of_models = f" of {', '.join(labels)}" if len(signed) > 1 else ""
+            yield f"{metric_label(name)}{of_models}: {signature}"
+    if request.beam_size is not None:
+        yield f"beam search: beam size {request.beam_size} in place of the recipes'"
+    yield "training: target tokens/s by the training's own log, which other work on the machine slows down"
+    yield "training deviation: median deviation of the lines of that log from their median"
+    yield "training seconds: of all updates by that log, without validations; estimated for logs of older versions"
+    if base.speed is not None:
+        lines = "" if request.batch_sentences is None else f" in batches of {request.batch_sentences:,} lines"
+        yield f"decoding: target tokens/s{lines}, the models taking turns, fastest turn; ratio: to the baseline"
+        yield "spread: excess time of the slowest turn over the fastest; speed: equal where turns overlap"
+
+
+def _drawn(found: Report) -> Figure:
+    """Draw quality against speed, with title and caption."""
+    baseline, metric = found.settings["baseline"], metric_label(found.settings["metrics"][0])
+    models = ", ".join(found.settings["models"])
+    against = "attended positions and speed" if found.settings["metrics"][0] in TEXT_METRICS else "speed"
+    title = f"{metric} against {against}\n{models}; text: {found.settings['text']}"
+    caption = f"dashed: {baseline}; vertical lines: 95% interval of the difference from it, added to its {metric}"
+    drawn = curves(_panels(found), share_y=True)
+    return describe(drawn, title, caption=caption if len(found.settings["models"]) > 1 else "")
+
+
+def _panels(found: Report) -> list[Panel]:
+    """Plot quality against the speeds of decoding and training that are known.
+
+    Raises:
+        UserError: no speed is known.
+    """
+    metric, baseline, diagrams = found.settings["metrics"][0], found.settings["baseline"], []
+    label, models = metric_label(metric), found.tables[0].records()
+    base = next(float(each[metric]) for each in models if each["model"] == baseline)  # type: ignore[arg-type]
+    ends = {
+        str(each["model"]): (base + float(each["low"]), base + float(each["high"]))  # type: ignore[arg-type]
+        for each in found.tables[1].records()
+        if each["metric"] == label and each["low"] is not None
+    }
+    level = (f"{label} of {baseline}", base) if ends else None
+    of_texts = metric in TEXT_METRICS
+    for name in ("attended", "training") if of_texts else ("decoding", "training"):
+        series: dict[str, list[tuple[float, float | None]]] = {}
+        for record in models:
+            speed, quality = record[name], record[metric]
+            if isinstance(speed, float) and isinstance(quality, float):
+                series[str(record["model"])] = [(speed, quality)]
+        if series:
+            intervals = {model: [ends.get(model)] for model in series}
+            words = "attended positions a query" if name == "attended" else f"speed of {name} (target tokens a second)"
+            text = f"{label} on {found.settings['text']}"
+            diagrams.append(Panel(words, text, series, style="points", intervals=intervals, level=level))
+    if not diagrams:
+        hint = "Leave --no-speed out."
+        raise UserError("there is nothing to draw: no speed was measured", where="--plot", hint=hint)
+    return diagrams

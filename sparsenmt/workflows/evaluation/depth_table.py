@@ -1,0 +1,437 @@
+"""Tables of quality and decoding time at every depth of one or several models, with the oracle of depths.
+
+Translations are cached below ``translations/`` of the output directory, in a directory for each model, search and text
+(see `decoding.kept_translations`). Beside each cached file lies its plain text, ``N-M.txt``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparsenmt.analysis.depth_table import (
+    DEFAULT,
+    DepthGrid,
+    SystemSize,
+    TimeReference,
+    TranslatedText,
+    full_report,
+    heat_maps,
+    printed_report,
+    score_grid,
+)
+from sparsenmt.assemble import depth_plan
+from sparsenmt.data.input_line import input_lines
+from sparsenmt.data.text import write_lines
+from sparsenmt.decoding.decoding_time import time_decoding
+from sparsenmt.decoding.inputs import read_sources, warn_of_unusual_sources
+from sparsenmt.decoding.kept_translations import KeptTranslations
+from sparsenmt.decoding.strategies import strategy_of
+from sparsenmt.decoding.translate import translate_texts
+from sparsenmt.errors import UserError
+from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text
+from sparsenmt.model.depth_plan import Depth, DepthPlan, fastest_first
+from sparsenmt.process.devices import pick_device, use_threads
+from sparsenmt.process.interrupts import resumable
+from sparsenmt.process.progress import notify, progress_bar
+from sparsenmt.recipe.model_use import with_languages
+from sparsenmt.recipe.schema import Decoding
+from sparsenmt.report.model_labels import check_models, model_labels
+from sparsenmt.report.output_files import ReportFiles
+from sparsenmt.report.plots import describe, save, value_maps
+from sparsenmt.report.tables import render, write_report
+from sparsenmt.storage.files import directory_lock, explain_directory_errors, make_directories, write_text
+from sparsenmt.store import (
+    MANIFEST,
+    RECIPE,
+    Bundle,
+    check_identity,
+    model_identity,
+    open_model,
+    parameter_count,
+    read_recipe,
+)
+from sparsenmt.training.training_log import training_time
+from sparsenmt.workflows.decoding.depth_choice import check_layers, warn_untrained
+from sparsenmt.workflows.decoding.input_text import warn_of_single_lines
+from sparsenmt.workflows.evaluation.evaluate import check_metrics_fit
+from sparsenmt.workflows.evaluation.test_sets import TestText, given_text, shared_text
+
+TRANSLATIONS = "translations"
+_SEPARATE = "separate models"
+
+
+@dataclass(frozen=True)
+class DepthTableRequest:
+    """The arguments of `depth_table`.
+
+    Args:
+        models: model directories, each at all its depths.
+        grid: model directories, or directories that hold some; together they make one further system. A directory
+            whose models have depths that are there already makes one of its own.
+        source: text to translate; None: the recipes' text.
+        documents: document ids of the source's lines, for d-BLEU.
+        kind: the recipes' text, ``test`` or ``dev``.
+        source_language, target_language: of models of several languages; None: the recipes'.
+        scoring: without metrics: BLEU and chrF.
+        encoder_layers, decoder_layers: depths of the two sides; None: all trained ones.
+        beam_sizes: one table each; 1 is greedy search; None: the recipes' search.
+        batch_tokens: source tokens in a batch, padding included, times the beam size; None: the recipes'.
+        speed_lines: lines that are timed; 0: none.
+        rounds: turns in which every system decodes them.
+        plot: file to draw; None: ``table.png`` in ``output``, if matplotlib is installed.
+        threads: CPU threads; None: all cores.
+        device: as for `pick_device`.
+    """
+
+    models: tuple[Path, ...]
+    grid: tuple[Path, ...]
+    output: Path
+    source: Path | None = None
+    reference: Path | None = None
+    documents: Path | None = None
+    kind: str = "test"
+    source_language: str | None = None
+    target_language: str | None = None
+    scoring: ScoringOptions = DEFAULT
+    encoder_layers: Sequence[int] | None = None
+    decoder_layers: Sequence[int] | None = None
+    beam_sizes: Sequence[int] | None = None
+    batch_tokens: int | None = None
+    speed_lines: int = 200
+    rounds: int = 3
+    plot: Path | None = None
+    threads: int | None = None
+    device: str = "auto"
+
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        return self.source_language, self.target_language
+
+
+@dataclass(frozen=True)
+class DepthTableResult:
+    """The printed tables, and the files that were written."""
+
+    text: str
+    files: list[Path]
+
+
+@dataclass(frozen=True)
+class DepthSystem:
+    """A system of the table: the model that gives each depth."""
+
+    name: str
+    models: Mapping[Depth, Path]
+    separate: bool = False
+
+    @property
+    def directories(self) -> list[Path]:
+        """The models, the one of the deepest depth last."""
+        return list(dict.fromkeys(self.models.values()))
+
+
+@dataclass(frozen=True)
+class DepthRun:
+    """A system at one depth with one search: a row of the table.
+
+    Args:
+        directory: of the model.
+        options: decoding options, depth included.
+    """
+
+    system: str
+    search: str
+    depth: Depth
+    directory: Path
+    options: Decoding
+
+
+def depth_table(request: DepthTableRequest) -> DepthTableResult:
+    """Translate a text at every depth, unless that is cached; score and time the translations; write the report.
+
+    Raises:
+        UserError: an option, a model or the text is invalid.
+    """
+    use_threads(request.threads)
+    pick_device(request.device, "--device")
+    table = _DepthTable(request)
+    table.check()
+    with resumable("the depths that were translated are kept"):
+        with explain_directory_errors(request.output, another="--output"):
+            make_directories(request.output)
+        with directory_lock(request.output, "writes a depth table there"):
+            return table.write(table.measure_time(table.score(table.translate())))
+
+
+class _DepthTable:
+    """The steps of `depth_table`."""
+
+    def __init__(self, request: DepthTableRequest) -> None:
+        self.request = request
+        places = [(place, _expand_grid(place)) for place in request.grid]
+        separate = [directory for _, directories in places for directory in directories]
+        check_models([*request.models, *separate])
+        labels = model_labels(request.models)
+        paths = (*request.models, *separate)
+        self._recipes = {path: with_languages(read_recipe(path), *request.languages) for path in paths}
+        self.systems = [self._exits_of(name, directory) for name, directory in labels.items()]
+        self.systems += self._grids_of(places)
+        named = {str(path): path for path in (*request.models, *separate)}
+        given = given_text(request.source, request.reference, request.documents)
+        self.text: TestText = given or shared_text(named, request.kind)
+        self.scoring = request.scoring.with_default(DEFAULT.metrics)
+
+    def _plan(self, directory: Path) -> DepthPlan:
+        return depth_plan(self._recipes[directory].model)
+
+    @property
+    def _wanted(self) -> tuple[Sequence[int] | None, Sequence[int] | None]:
+        return self.request.encoder_layers, self.request.decoder_layers
+
+    def _exits_of(self, name: str, directory: Path) -> DepthSystem:
+        """Return one model at its trained exits, or at the requested depths."""
+        plan = self._plan(directory)
+        sides = []
+        for side, wanted, exits in zip(
+            ("encoder", "decoder"), self._wanted, (plan.encoder_exits, plan.decoder_exits), strict=True
+        ):
+            for layers in wanted or ():
+                check_layers(plan, side, layers, f"{directory}, --{side}-layers {layers}")
+            sides.append(wanted or exits)
+        depths = fastest_first([(n, m) for n in sides[0] for m in sides[1]])
+        trained = plan.pairs()
+        everything = self._wanted == (None, None)
+        if everything:
+            depths = [depth for depth in depths if depth in trained]
+        untrained = [depth for depth in depths if depth not in trained]
+        if untrained:
+            warn_untrained(plan, untrained[0])
+        elif len(depths) == 1 and everything:
+            text = "has one depth only; --encoder-layers and --decoder-layers name others"
+            notify(f"warning: {directory}: {text}")
+        return DepthSystem(name, dict.fromkeys(depths, directory))
+
+    def _grids_of(self, places: Sequence[tuple[Path, Sequence[Path]]]) -> list[DepthSystem]:
+        """Return the systems of separate models, each model at its full depth; there is one unless depths repeat."""
+        found: list[tuple[str, dict[Depth, Path]]] = []
+        for place, directories in places:
+            own: dict[Depth, Path] = {}
+            known = found[0][1] if found and len(directories) == 1 else {}
+            for directory in directories:
+                depth = self._plan(directory).deepest
+                if other := known.get(depth) or own.get(depth):
+                    raise UserError(
+                        f"{other} has {depth[0]} encoder and {depth[1]} decoder layers too",
+                        where=str(directory),
+                        hint="Let --grid name one model of each depth.",
+                    )
+                own[depth] = directory
+            joined = next((models for _, models in found if not models.keys() & own.keys()), None)
+            if joined is None:
+                found.append((f"{_SEPARATE}, {place}" if found else _SEPARATE, own))
+            else:
+                joined.update(own)
+        wanted = [
+            (name, [depth for depth in fastest_first(models) if self._is_wanted(depth)], models)
+            for name, models in found
+        ]
+        if not all(depths for _, depths, _ in wanted):
+            raise UserError(
+                "none of its models has a requested depth",
+                where="--grid",
+                hint="Change --encoder-layers and --decoder-layers, or leave them out.",
+            )
+        return [DepthSystem(name, {depth: models[depth] for depth in depths}, True) for name, depths, models in wanted]
+
+    def _is_wanted(self, depth: Depth) -> bool:
+        return all(wanted is None or layers in wanted for wanted, layers in zip(self._wanted, depth, strict=True))
+
+    def check(self) -> None:
+        """Refuse output files and texts that are invalid, before anything is translated."""
+        check_metrics_fit(self.text, self.scoring, reads_documents=self.request.documents is None)
+        _ = self._language
+        inputs = [self.request.source, self.request.reference, self.request.documents]
+        ReportFiles(plot=self.request.plot).check(inputs)
+        if self.request.output.exists() and not self.request.output.is_dir():
+            raise UserError("this is a file", where=str(self.request.output), hint="Name a directory as --output.")
+        # `_pairs` reads the text, and refuses files that are not line-aligned.
+        recipes = {str(path): recipe for path, recipe in self._recipes.items()}
+        self.scoring = fit_to_text(self.scoring, self._pairs[1], recipes)
+
+    @cached_property
+    def _pairs(self) -> tuple[list[str], list[str]]:
+        return self.text.read()
+
+    @cached_property
+    def _settings(self) -> ScoringSettings:
+        return self.scoring.settings(language=self._language, documents=self.text.ids(self.sources))
+
+    @cached_property
+    def _language(self) -> str | None:
+        spoken = {str(path): recipe.data.target_language for path, recipe in self._recipes.items()}
+        return self.scoring.language_of(spoken)
+
+    @property
+    def sources(self) -> list[str]:
+        """The lines of the source text."""
+        return self._pairs[0]
+
+    @cached_property
+    def runs(self) -> list[DepthRun]:
+        """The rows: system by system, search by search, the fastest depths first."""
+        found = []
+        for system in self.systems:
+            for change in self._searches():
+                for depth, directory in system.models.items():
+                    options = self._recipes[directory].decoding.model_copy(update=change).at(depth)
+                    found.append(DepthRun(system.name, strategy_of(options).label, depth, directory, options))
+        return found
+
+    def _searches(self) -> list[dict[str, Any]]:
+        """Return the changes to a recipe's decoding options, a dictionary for each search."""
+        batch = {} if self.request.batch_tokens is None else {"batch_tokens": self.request.batch_tokens}
+        sizes: Sequence[int | None] = self.request.beam_sizes or [None]
+        return [
+            batch
+            | ({} if size is None else {"method": "greedy"} if size == 1 else {"method": "beam", "beam_size": size})
+            for size in sizes
+        ]
+
+    def translate(self) -> dict[DepthRun, TranslatedText]:
+        """Return the translations of every run; a model is opened once, if any of its translations is missing."""
+        found: dict[DepthRun, TranslatedText] = {}
+        for directory, group in groupby(self.runs, key=lambda run: run.directory):
+            identity = model_identity(directory)
+            bundle: Bundle | None = None
+            for run in group:
+                folder = self.request.output / TRANSLATIONS / directory.resolve().name
+                usual = self._recipes[directory].decoding.batch_tokens
+                kept, (n, m) = KeptTranslations(folder, identity, self.sources, run.options, usual), run.depth
+                lines = kept.cached(run.depth)
+                if len(lines) < len(self.sources):
+                    if bundle is None:
+                        bundle = open_model(directory, device=self.request.device, languages=self.request.languages)
+                        check_identity(bundle, identity, directory)
+                        warn_of_single_lines(bundle)
+                        warn_of_unusual_sources(bundle, read_sources(bundle, input_lines(self.sources)), run.system)
+                    description = f"{run.system}, {run.search}, {n}+{m}"
+                    with progress_bar(description, len(self.sources), done=len(lines)) as advance:
+                        lines = kept.at(bundle, run.depth, advance=advance)
+                write_lines(file := kept.directory / f"{n}-{m}.txt", lines)
+                found[run] = TranslatedText(lines, str(directory), str(file))
+        return found
+
+    def measure_time(self, grids: Sequence[DepthGrid]) -> list[DepthGrid]:
+        """Return the grids with the seconds that every depth, and the oracle, take for the first lines of the text."""
+        lines = self.sources[: self.request.speed_lines]
+        if not lines:
+            return list(grids)
+        rounds, oracle = self.request.rounds, {(grid.system, grid.search): grid.depths for grid in grids}
+        with progress_bar("decoding time", 2 * rounds * len(self.runs), unit="cell") as advance:
+            times = time_decoding(lambda: self._timed_systems(oracle), lines, rounds=rounds, advance=advance)
+        found = []
+        for grid in grids:
+            own = [run for run in self.runs if (run.system, run.search) == (grid.system, grid.search)]
+            each = {run.depth: times[run, False] for run in own}
+            seconds = {depth: (time.seconds, time.spread) for depth, time in each.items()}
+            found.append(grid.timed(seconds, sum(times[run, True].seconds for run in own)))
+        return found
+
+    def _timed_systems(
+        self, oracle: Mapping[tuple[str, str], NDArray[np.int64]]
+    ) -> Iterator[tuple[tuple[DepthRun, bool], Callable[[Sequence[str]], list[str]]]]:
+        """Yield every run with its translation function: of all lines, and of those whose oracle takes its depth.
+
+        One model is in memory at a time.
+        """
+
+        def translate_own(
+            lines: Sequence[str], translate: Callable[[Sequence[str]], list[str]], run: DepthRun
+        ) -> list[str]:
+            depths = map(tuple, oracle[run.system, run.search].tolist())
+            own = [line for line, depth in zip(lines, depths, strict=False) if depth == run.depth]
+            return translate(own) if own else []
+
+        for directory, group in groupby(self.runs, key=lambda run: run.directory):
+            bundle = open_model(directory, device=self.request.device, languages=self.request.languages)
+            for run in group:
+                translate = partial(translate_texts, bundle, options=run.options)
+                yield (run, False), translate
+                yield (run, True), partial(translate_own, translate=translate, run=run)
+                del translate
+            del bundle  # before the next model is opened
+
+    def sizes(self) -> list[SystemSize]:
+        """Return parameters and training time of every system."""
+        found = []
+        for system in self.systems:
+            models = system.directories
+            parameters = sum(map(parameter_count, models))
+            times = [training_time(each) for each in models]
+            known = [seconds for seconds in times if seconds is not None]
+            training = sum(known) if len(known) == len(times) else None
+            found.append(SystemSize(system.name, len(models), parameters, training, times[-1], system.separate))
+        return found
+
+    def write(self, grids: Sequence[DepthGrid]) -> DepthTableResult:
+        """Write the tables and the plot."""
+        reference = self._time_reference(grids)
+        title, output, sizes = self.text.name, self.request.output, self.sizes()
+        shown = render(printed_report(title, grids, reference, sizes))
+        report = full_report(title, grids, reference, sizes)
+        report = replace(report, settings={**report.settings, **self.scoring.record()})
+        files = write_report(report, json=output / "table.json", csv=output / "table.csv")
+        files.append(output / "table.txt")
+        write_text(files[-1], f"{shown}\n")
+        plot = self.request.plot or output / "table.png"
+        if self.request.plot is not None or importlib.util.find_spec("matplotlib") is not None:
+            systems = ", ".join(each.name for each in self.systems)
+            drawn = f"quality and decoding time at every depth\n{systems}; text: {title}"
+            save(describe(value_maps(heat_maps(grids, reference)), drawn), plot)
+            files.append(plot)
+        return DepthTableResult(shown, files)
+
+    def score(self, translations: Mapping[DepthRun, TranslatedText]) -> list[DepthGrid]:
+        """Return the scores of every system with every search."""
+        grids = []
+        with progress_bar("scores", len(self.runs), unit="cell") as advance:
+            for (system, search), group in groupby(self.runs, key=lambda run: (run.system, run.search)):
+                texts = {run.depth: translations[run] for run in group}
+                grids.append(score_grid(system, search, texts, self._pairs[1], self._settings, advance=advance))
+        return grids
+
+    def _time_reference(self, grids: Sequence[DepthGrid]) -> TimeReference | None:
+        """Return the reference of relative times: the deepest run of the first system, with its last search."""
+        grid = [each for each in grids if each.system == grids[0].system][-1]
+        if grid.deepest.text.seconds is None:
+            return None
+        lines = min(self.request.speed_lines, len(self.sources))
+        return TimeReference(grid.name, grid.deepest.depth, grid.deepest.text.seconds, lines)
+
+
+def _expand_grid(place: Path) -> list[Path]:
+    """Return the model directory that is named, or those that lie in the named directory.
+
+    Raises:
+        UserError: there is none in it.
+    """
+    if (place / MANIFEST).exists() and (place / RECIPE).exists():
+        return [place]
+    inside = sorted(path.parent for path in place.glob(f"*/{RECIPE}") if (path.parent / MANIFEST).exists())
+    if not inside:
+        raise UserError(
+            "is no model directory, and holds none",
+            where=str(place),
+            hint="Name one that `train` or `sweep` wrote.",
+        )
+    return inside

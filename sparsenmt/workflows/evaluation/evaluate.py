@@ -1,0 +1,298 @@
+"""The evaluation of a translation model on a text: translations, scores, attention. Results are kept beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self
+
+from sparsenmt.analysis.density import DensityCounter
+from sparsenmt.analysis.gates import LineBatches
+from sparsenmt.analysis.observe import TargetLine, observe
+from sparsenmt.data.input_line import InputLine
+from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_aligned
+from sparsenmt.decoding.inputs import SourceLine, read_sources, warn_of_unusual_sources
+from sparsenmt.decoding.strategies import strategy_of
+from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
+from sparsenmt.evaluation.metrics import check_scoring, corpus_scores
+from sparsenmt.evaluation.rouge import is_outdated
+from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text
+from sparsenmt.process.progress import progress_bar
+from sparsenmt.recipe.schema import Decoding, Recipe
+from sparsenmt.store import (
+    Bundle,
+    ModelIdentity,
+    check_identity,
+    model_identity,
+    open_model,
+    parameter_count,
+    read_recipe,
+)
+from sparsenmt.workflows.decoding.input_text import attach, open_tag_file
+from sparsenmt.workflows.evaluation.evaluation_file import (
+    KeptEvaluation,
+    SiteAttention,
+    evaluation_key,
+    evaluation_path,
+    site_attention,
+)
+from sparsenmt.workflows.evaluation.test_sets import TestText
+
+_DEFAULTS = ScoringOptions()
+
+
+@dataclass(kw_only=True)
+class Evaluation(KeptEvaluation):
+    """One translation model on one text.
+
+    Args:
+        lines: the translations.
+        sparsity: share of source positions that filters drop; None without a filter.
+        scores: `ScoringOptions.key` -> value; the key is the name of the metric where settings are the default ones.
+        signatures: the same, and signatures.
+    """
+
+    lines: list[str]
+    sparsity: float | None
+    scores: dict[str, float] = field(default_factory=dict)
+    signatures: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def sentences(self) -> int:
+        """Number of lines."""
+        return len(self.lines)
+
+    @property
+    def size(self) -> str:
+        """The size of the text in words."""
+        return f"{self.sentences:,} sentence{'s' if self.sentences != 1 else ''}"
+
+    def against(
+        self,
+        other: Evaluation,
+        metric: str,
+        text: TestText,
+        language: str,
+        scoring: ScoringOptions = _DEFAULTS,
+        test: PairedTest | None = None,
+    ) -> dict[str, float]:
+        """Test the difference to another model; returns what `keep_test` does.
+
+        Args:
+            test: None: the bootstrap.
+        """
+        test = test or PairedTest()
+
+        def make() -> Comparison:
+            sources, references = text.read()
+            settings = scoring.settings(language=language, documents=text.ids(sources), only=[metric])
+            (found,) = compare(self.lines, other.lines, [references], settings, test)
+            return found
+
+        return self.keep_test(scoring.key(metric), "\n".join(other.lines), test, make)
+
+    def is_same(self, kept: Self) -> bool:
+        return kept.lines == self.lines
+
+    def add(self, kept: Self) -> None:
+        super().add(kept)
+        self.scores = kept.scores | self.scores
+        self.signatures = kept.signatures | self.signatures
+
+
+@dataclass(frozen=True)
+class ModelRun:
+    """The device that models run on, and changes to the decoding options of their recipes; None: no change.
+
+    Args:
+        device: as for `pick_device`.
+        batch_tokens: kept results do not depend on it, nor on the device.
+        source_language, target_language: of models of several languages.
+    """
+
+    device: str = "auto"
+    beam_size: int | None = None
+    batch_tokens: int | None = None
+    source_language: str | None = None
+    target_language: str | None = None
+
+    def options(self, recipe: Recipe) -> Decoding:
+        """Return the decoding options that decide about the translations of a recipe's model."""
+        plain = recipe.decoding.model_copy(update=self._languages())
+        changed = plain.model_copy(update=self.record())
+        return plain if strategy_of(changed).width == strategy_of(plain).width else changed
+
+    def open(self, directory: Path) -> Bundle:
+        """Open a model; its recipe has the changed options."""
+        bundle = open_model(directory, device=self.device, languages=(self.source_language, self.target_language))
+        batch = {} if self.batch_tokens is None else {"batch_tokens": self.batch_tokens}
+        changed = self.options(bundle.recipe).model_copy(update=batch)
+        return replace(bundle, recipe=bundle.recipe.model_copy(update={"decoding": changed}))
+
+    def record(self) -> dict[str, Any]:
+        """Return the changes for a report; empty if translations are those of the recipes."""
+        return self._languages() | ({} if self.beam_size is None else {"beam_size": self.beam_size})
+
+    def _languages(self) -> dict[str, str]:
+        given = {"source_language": self.source_language, "target_language": self.target_language}
+        return {key: code for key, code in given.items() if code is not None}
+
+
+AS_IN_RECIPE = ModelRun()
+
+
+def metric_of(recipe: Recipe) -> str:
+    """Return the metric that judges a recipe's models: the metric of validation, or BLEU if that is the loss."""
+    metric = recipe.training.validation.metric
+    return "bleu" if metric == "loss" else metric
+
+
+def evaluate(
+    directory: Path,
+    text: TestText,
+    scoring: ScoringOptions,
+    *,
+    attention: bool = True,
+    run: ModelRun = AS_IN_RECIPE,
+) -> Evaluation:
+    """Translate a text with a model by its recipe's options and measure it; kept results are not measured again.
+
+    Args:
+        scoring: its metrics, and their settings; `fit_to_text` completes them if need be, and the names of scores
+            hold the tokenizer then.
+        attention: True to measure the attention along the reference, too.
+        run: device and changes to the options.
+
+    Raises:
+        UserError: a file or the model is not what it must be.
+    """
+    check_metrics_fit(text, scoring)
+    identity = model_identity(directory)
+    if scoring.unspaced is None:
+        scoring = fit_to_text(scoring, text.read()[1], {str(directory): read_recipe(directory)})
+    found = _kept(directory, text, identity, run)
+    unseen = attention and (found is None or found.attention is None)
+    bundle = run.open(directory) if found is None or unseen else None
+    if bundle is not None:
+        check_identity(bundle, identity, directory)
+    if found is None:
+        assert bundle is not None
+        found = _new_evaluation(bundle, directory, text, run)
+        found.save()  # the translations take longest and survive a failure of later steps
+    _add_scores(found, directory, text, scoring)
+    if unseen:
+        assert bundle is not None
+        found.attention = _measure_attention(bundle, directory.name, text)
+        found.save()
+    return found
+
+
+def check_metrics_fit(text: TestText, scoring: ScoringOptions, *, reads_documents: bool = True) -> None:
+    """Refuse scoring that a text does not allow; arguments and errors are those of `check_scoring`."""
+    hint = "Name its document ids: in the recipe as `documents` beside the text, or with --documents."
+    known = text.documents is not None
+    check_scoring(scoring, documents=known, reads_documents=reads_documents, where=str(text.source), hint=hint)
+
+
+def kept_evaluation(
+    directory: Path, text: TestText, scoring: ScoringOptions, run: ModelRun = AS_IN_RECIPE
+) -> Evaluation | None:
+    """Return the kept results of `evaluate` with all scores asked for, or None; nothing is translated."""
+    found = _kept(directory, text, model_identity(directory), run)
+    if found is not None:
+        _add_scores(found, directory, text, scoring)
+    return found
+
+
+def _add_scores(found: Evaluation, directory: Path, text: TestText, scoring: ScoringOptions) -> None:
+    """Score the kept translations by the metrics that are missing, and keep the scores."""
+    known = {name for name in found.scores if not is_outdated(found.signatures.get(name, ""))} & found.signatures.keys()
+    missing = [name for name in scoring.metrics if scoring.key(name) not in known]
+    if missing:
+        sources, references = text.read()
+        language = read_recipe(directory).data.target_language
+        settings = scoring.settings(language=language, documents=text.ids(sources), only=missing)
+        scores = corpus_scores(found.lines, [references], settings)
+        found.scores |= {scoring.key(score.name): score.value for score in scores}
+        found.signatures |= {scoring.key(score.name): score.signature for score in scores}
+        found.save()
+
+
+def _path_and_key(
+    directory: Path, text: TestText, identity: ModelIdentity, run: ModelRun
+) -> tuple[Path, dict[str, Any]]:
+    """Return the file of an evaluation, and everything that it depends on."""
+    digests, recipe = text.digests(), read_recipe(directory)
+    decoding = run.options(recipe)
+    suffix = f"-beam{decoding.beam_size}" if decoding != recipe.decoding else ""
+    key = evaluation_key(identity, decoding.recorded(), digests, filtered=bool(recipe.model.memory))
+    return evaluation_path(directory, text.name, digests, suffix), key
+
+
+def _kept(directory: Path, text: TestText, identity: ModelIdentity, run: ModelRun) -> Evaluation | None:
+    """Read the kept evaluation of this model and text; None if there is none, or it is damaged or out of date."""
+    return Evaluation.read(*_path_and_key(directory, text, identity, run))
+
+
+def translate_text(
+    bundle: Bundle, text: TestText, sources: Sequence[str], advance: Callable[[int], object] | None = None
+) -> tuple[list[str], list[Translation]]:
+    """Translate the first lines of a text by the recipe's options; returns the lines, and the model's outputs."""
+    packing = None if text.documents is None else bundle.recipe.data.documents
+    given = _input_lines(bundle, text, len(sources))
+    lines, found, _ = translate_aligned(bundle, given, bundle.recipe.decoding, packing, advance)
+    return lines, found
+
+
+def translate_in_batches(bundle: Bundle, text: TestText, count: int, size: int) -> list[Translation]:
+    """Translate the first lines of a text in batches of ``size`` lines of similar length, for timing."""
+    lines = sorted(_input_lines(bundle, text, count), key=lambda line: len(line.text))
+    options = bundle.recipe.decoding
+    options = options.model_copy(update={"batch_tokens": size * options.beam_size * bundle.max_positions})
+    return list(translate_lines(bundle, lines, options, window=size))
+
+
+def _input_lines(bundle: Bundle, text: TestText, count: int | None = None) -> list[InputLine]:
+    """Return the first lines of a text with their documents, and with tags if the model reads tags."""
+    reads_tags = bundle.features.source_tagger is not None
+    tags = open_tag_file(text.tags, bundle) if reads_tags and text.tags is not None else None
+    return list(islice(attach(text.read()[0], str(text.source), tags, text.documents), count))
+
+
+def _new_evaluation(bundle: Bundle, directory: Path, text: TestText, run: ModelRun) -> Evaluation:
+    """Translate the text."""
+    path, key = _path_and_key(directory, text, bundle.identity(), run)
+    sources, _ = text.read()
+    with progress_bar(f"{directory.name}: {text.name}", len(sources)) as advance:
+        lines, found = translate_text(bundle, text, sources, advance)
+    warn_of_unusual_sources(bundle, (each.source for each in found), f"{directory.name}: {text.source}")
+    parameters, rate = parameter_count(directory), sparsity_rate(found)
+    return Evaluation(path=path, key=key, lines=lines, parameters=parameters, sparsity=rate)
+
+
+def _measure_attention(bundle: Bundle, label: str, text: TestText) -> dict[str, SiteAttention]:
+    """Measure the attention along the reference."""
+    pairs = [pair for pair in _read_pairs(bundle, text) if not pair[0].empty]
+    counter = DensityCounter()
+    with progress_bar(f"{label}: attention", len(pairs)) as advance:
+        batch_tokens = bundle.recipe.decoding.batch_tokens
+        batches = LineBatches(bundle, [source for source, _ in pairs], batch_tokens, advance)
+        observe(batches, [output for _, output in pairs], [counter])
+    return site_attention(counter.result(label))
+
+
+def _read_pairs(bundle: Bundle, text: TestText) -> list[tuple[SourceLine, TargetLine]]:
+    """Read sources and references as lines or blocks of documents; texts that are too long are cut."""
+    _, references = text.read()
+    given, documents = _input_lines(bundle, text), bundle.recipe.data.documents
+    if documents is not None and text.documents is not None:
+        blocks = pack_pairs(bundle, given, references, documents)
+        given, references = source_lines(blocks), [block.texts[1] for block in blocks]
+    targets = bundle.tokenizers.target.encode_batch(references)
+    most, frame = bundle.max_target_length, bundle.frames.target
+    read = zip(read_sources(bundle, given), targets, strict=True)
+    return [(line, TargetLine(ids[:most], frame=frame)) for line, ids in read]

@@ -1,0 +1,254 @@
+"""The evaluation of a language model on a text: likelihood, attention, spans. Results are kept beside the model."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparsenmt.analysis.density import DensityCounter
+from sparsenmt.analysis.observe import ATTENTION_TOKENS, observe_text
+from sparsenmt.data.text import read_lines
+from sparsenmt.decoding.text_scores import TextReading, encode_text
+from sparsenmt.errors import UserError
+from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.evaluation.significance import Comparison, PairedTest, compare_statistics
+from sparsenmt.evaluation.text_quality import TextQuality, block_qualities, text_statistics
+from sparsenmt.metric import TEXT_METRICS, TextCounts
+from sparsenmt.process.devices import pick_device
+from sparsenmt.process.progress import progress_bar
+from sparsenmt.recipe.schema import Recipe
+from sparsenmt.store import (
+    Bundle,
+    ModelIdentity,
+    check_identity,
+    model_identity,
+    open_model,
+    parameter_count,
+    read_recipe,
+)
+from sparsenmt.workflows.evaluation.evaluate import Evaluation
+from sparsenmt.workflows.evaluation.evaluation_file import (
+    KeptEvaluation,
+    SiteAttention,
+    evaluation_key,
+    evaluation_path,
+    site_attention,
+)
+from sparsenmt.workflows.evaluation.score_text import token_nats
+from sparsenmt.workflows.evaluation.test_sets import PlainText, TestText
+
+
+@dataclass(frozen=True)
+class TextBlock:
+    """A block of lines: its negative log-likelihood in nats, and its sizes."""
+
+    nats: float
+    tokens: int
+    characters: int
+    words: int
+    bytes: int
+
+
+@dataclass(kw_only=True)
+class TextEvaluation(KeptEvaluation):
+    """One language model on one text.
+
+    Args:
+        blocks: those of `text_quality.block_qualities`.
+        spans: of every head by layer; empty without learned spans.
+        reading: the segments in which the text was read, in words.
+    """
+
+    blocks: list[TextBlock]
+    spans: list[list[float]] = field(default_factory=list)
+    reading: str = ""
+
+    @property
+    def qualities(self) -> list[TextQuality]:
+        """The quality of every block."""
+        return [
+            TextQuality(each.nats, TextCounts(each.tokens, each.characters, each.words, each.bytes))
+            for each in self.blocks
+        ]
+
+    @property
+    def quality(self) -> TextQuality:
+        """The quality of the whole text."""
+        found = self.qualities
+        return TextQuality(sum(each.nats for each in found), sum((each.counts for each in found), TextCounts()))
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Metric -> value."""
+        return {name: self.quality.value(name) for name in TEXT_METRICS}
+
+    @property
+    def signatures(self) -> dict[str, str]:
+        """Metric -> how the text was read."""
+        tokens = "; per token: not tested between models with different vocabularies"
+        return {name: self.reading + tokens * (each.per == "token") for name, each in TEXT_METRICS.items()}
+
+    @property
+    def sentences(self) -> None:
+        """A text has none."""
+        return None
+
+    @property
+    def size(self) -> str:
+        """The size of the text in words."""
+        count = len(self.blocks)
+        return f"{self.quality.counts.characters:,} characters in {count:,} block{'s' if count != 1 else ''} of lines"
+
+    @property
+    def sparsity(self) -> None:
+        """There is no source of which positions could be dropped."""
+        return None
+
+    @property
+    def mean_span(self) -> float | None:
+        """The mean of all heads; None without learned spans."""
+        spans = [span for layer in self.spans for span in layer]
+        return sum(spans) / len(spans) if spans else None
+
+    @property
+    def longest_span(self) -> float | None:
+        """The longest of all heads; None without learned spans."""
+        return max((span for layer in self.spans for span in layer), default=None)
+
+    def against(self, other: TextEvaluation, metric: str, test: PairedTest | None = None) -> dict[str, float]:
+        """Test the difference to another model on the same blocks of lines; returns what `keep_test` does.
+
+        Args:
+            test: None: the bootstrap.
+        """
+        test = test or PairedTest()
+
+        def make() -> Comparison:
+            pair = text_statistics(self.qualities, metric), text_statistics(other.qualities, metric)
+            (found,) = compare_statistics([pair], test)
+            return found
+
+        return self.keep_test(metric, repr(other.blocks), test, make)
+
+    def is_same(self, kept: Self) -> bool:
+        return kept.blocks == self.blocks
+
+
+def evaluate_text(directory: Path, text: PlainText, *, attention: bool = True, device: str = "auto") -> TextEvaluation:
+    """Read a text with a language model as its recipe says, and measure it; kept results are not measured again.
+
+    Args:
+        attention: True to count attended positions, too, on the first `ATTENTION_TOKENS` tokens.
+        device: as for `pick_device`.
+
+    Raises:
+        UserError: a file or the model is not what it must be.
+    """
+    identity = model_identity(directory)
+    found = kept_text_evaluation(directory, text)
+    unseen = attention and (found is None or found.attention is None)
+    if found is not None and not unseen:
+        return found
+    bundle = open_model(directory, device=pick_device(device, "--device"), any_task=True)
+    check_identity(bundle, identity, directory)
+    encoded = encode_text(bundle.tokenizers.target, text.path)
+    reading = TextReading.of(bundle.recipe)
+    label = f"{directory.name}: {text.name}"
+    if found is None:
+        nats = np.concatenate(list(token_nats(bundle.model, encoded.ids, reading, bundle.device, label=label)))
+        lines = list(read_lines(text.path, longest=sys.maxsize))
+        found_blocks = block_qualities(nats, encoded.ids, lines, bundle.tokenizers.target.spans)
+        blocks = [TextBlock(each.nats, **asdict(each.counts)) for each in found_blocks]
+        path, key = _path_and_key(directory, text)
+        spans = bundle.model.logged().get("span", {}).get("decoder_self", [])
+        parameters = parameter_count(directory)
+        found = TextEvaluation(
+            path=path, key=key, parameters=parameters, blocks=blocks, spans=spans, reading=reading.words
+        )
+        found.save()  # before the attention, whose failure must not lose the likelihoods
+    if unseen:
+        found.attention = _measure_attention(bundle, reading, encoded.ids[:ATTENTION_TOKENS], label)
+        found.save()
+    return found
+
+
+def kept_text_evaluation(directory: Path, text: PlainText) -> TextEvaluation | None:
+    """Return the kept results of `evaluate_text`, or None; nothing is read."""
+    return TextEvaluation.read(*_path_and_key(directory, text))
+
+
+def difference(
+    own: Evaluation | TextEvaluation,
+    other: Evaluation | TextEvaluation,
+    metric: str,
+    text: TestText | PlainText,
+    language: str,
+    scoring: ScoringOptions,
+    test: PairedTest,
+) -> dict[str, float] | None:
+    """Test the difference of two models; arguments as of `Evaluation.against`. None: they cannot be compared by it."""
+    if isinstance(own, TextEvaluation) and isinstance(other, TextEvaluation) and isinstance(text, PlainText):
+        return own.against(other, metric, test) if are_comparable(own, other, metric) else None
+    if isinstance(own, Evaluation) and isinstance(other, Evaluation) and isinstance(text, TestText):
+        return own.against(other, metric, text, language, scoring, test)
+    return None
+
+
+def are_comparable(own: Evaluation | TextEvaluation, other: Evaluation | TextEvaluation, metric: str) -> bool:
+    """Return False for a metric by token of models with different vocabularies, whose tokens are not the same."""
+    if metric not in TEXT_METRICS or TEXT_METRICS[metric].per != "token":
+        return True
+    ours, theirs = (ModelIdentity("", each.key["files"], {}, 0).vocabularies for each in (own, other))
+    return ours == theirs
+
+
+def check_text_metrics(scoring: ScoringOptions) -> None:
+    """Refuse metrics and settings of translations.
+
+    Raises:
+        UserError: a metric is none of language models, or there is a setting of another metric.
+    """
+    for metric in scoring.metrics:
+        if metric not in TEXT_METRICS:
+            raise UserError(
+                f"{metric} compares translations with references: a language model has none",
+                where="--metric",
+                hint=f"Choose from {', '.join(TEXT_METRICS)}.",
+            )
+    settings = {"lowercase": scoring.lowercase, "tokenize": scoring.tokenize, "language": scoring.language}
+    for option, given in settings.items():
+        if given:
+            raise UserError(
+                "has no meaning for a language model: it predicts the text as it is",
+                where=f"--{option}",
+                hint="Leave it out.",
+            )
+
+
+def text_metric_of(recipe: Recipe) -> str:
+    """Return the metric that judges a recipe's models: the metric of validation, or bits per character for the loss."""
+    metric = recipe.training.validation.metric
+    return metric if metric in TEXT_METRICS else "bpc"
+
+
+def _path_and_key(directory: Path, text: PlainText) -> tuple[Path, dict[str, Any]]:
+    """Return the file of an evaluation, and everything that it depends on."""
+    digests, reading = text.digests(), TextReading.of(read_recipe(directory))
+    # Older files took what some head sees as seen by all, and had no blocks of a part of a line.
+    decoding = reading.record() | {"visible": "by head", "blocks": "of lines and parts of long ones"}
+    return evaluation_path(directory, text.name, digests), evaluation_key(model_identity(directory), decoding, digests)
+
+
+def _measure_attention(
+    bundle: Bundle, reading: TextReading, ids: NDArray[np.integer], label: str
+) -> dict[str, SiteAttention]:
+    """Measure the attention over the beginning of a text."""
+    counter = DensityCounter()
+    with progress_bar(f"{label}: attention", len(ids), unit="token") as advance:
+        observe_text(bundle, ids, reading, [counter], advance)
+    return site_attention(counter.result(label))

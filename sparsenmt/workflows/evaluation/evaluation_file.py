@@ -1,0 +1,163 @@
+"""The file beside a model that keeps what was measured on a text, whatever the model's task.
+
+A model directory holds a sealed file for each text below ``evaluation/``. It is valid as long as the model, the text
+and the decoding options are those that it was made with.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from sparsenmt.analysis.density import DensityResult
+from sparsenmt.errors import UserError
+from sparsenmt.evaluation.significance import Comparison, PairedTest
+from sparsenmt.model.sites import SITES
+from sparsenmt.process.progress import notify
+from sparsenmt.storage.files import directory_lock, make_directories, read_sealed, sha256_text, write_sealed
+from sparsenmt.storage.records import typed
+from sparsenmt.store import ModelIdentity
+
+FOLDER = "evaluation"
+_FORMAT = 1
+_OLDEST_KEY = {"format", "weights", "model", "decoding", "text"}
+"""The entries of the key in files of the first version, which did not look at vocabularies and the source length."""
+_AGAIN = "It is measured again."
+_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+@dataclass(frozen=True)
+class SiteAttention:
+    """Means over the heads of one attention site; None if no query saw any position.
+
+    Args:
+        attended: positions with weight, per query.
+        visible: positions that the pattern allows, per query.
+        density: share of the visible positions that have weight.
+        queries: of all heads together.
+    """
+
+    attended: float | None
+    visible: float | None
+    density: float | None
+    queries: int
+
+
+def site_attention(measured: DensityResult) -> dict[str, SiteAttention]:
+    """The attention of every site of a model."""
+    return {
+        site: SiteAttention(
+            attended=measured.site_mean(site, "attended"),
+            visible=measured.site_mean(site, "visible"),
+            density=measured.site_mean(site, "density"),
+            queries=sum(head.queries for head in heads.values()),
+        )
+        for site in SITES
+        if (heads := measured.at(site))
+    }
+
+
+@dataclass(kw_only=True)
+class KeptEvaluation(ABC):
+    """One model on one text, and the file that keeps the results.
+
+    Args:
+        key: everything that the results depend on.
+        attention: by site; None: not measured.
+        tests: differences to other models, by metric and its settings, hash of the other's results, and
+            `PairedTest.identity`.
+    """
+
+    path: Path
+    key: Mapping[str, Any]
+    parameters: int
+    attention: dict[str, SiteAttention] | None = None
+    tests: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def overall(self, name: str) -> float | None:
+        """Return the mean of an attribute of `SiteAttention` over all heads of the model, weighted by queries."""
+        sites = [] if self.attention is None else list(self.attention.values())
+        pairs = [(getattr(each, name), each.queries) for each in sites]
+        total = sum(queries for value, queries in pairs if value is not None)
+        return sum(value * queries for value, queries in pairs if value is not None) / total if total else None
+
+    def keep_test(self, metric: str, other: str, test: PairedTest, make: Callable[[], Comparison]) -> dict[str, float]:
+        """Return ``difference`` to another model, the number of ``segments``, and, where there are some, ``low`` and
+        ``high`` (95%), ``p_value`` and ``sacrebleu_p``.
+
+        Args:
+            metric: with its settings.
+            other: all results of the other model that the test depends on.
+            make: makes the test, if it was not kept.
+        """
+        key = f"{metric} {sha256_text(other)[:16]} {test.identity}"
+        if key not in self.tests:
+            found = make()
+            bounds = {"low": found.difference.low, "high": found.difference.high}
+            p_values = {"p_value": found.p_value, "sacrebleu_p": found.sacrebleu_p}
+            tested = {"difference": found.difference.value, "segments": found.segments, **bounds, **p_values}
+            self.tests[key] = {name: value for name, value in tested.items() if value is not None}
+            self.save()
+        return self.tests[key]
+
+    def save(self) -> None:
+        """Write the file beside the model, merged with that of another process; warn if the directory is read-only."""
+        try:
+            make_directories(self.path.parent)
+            with directory_lock(self.path.parent, "writes results here", wait=True):
+                kept = self.read(self.path, self.key)
+                if kept is not None and self.is_same(kept):
+                    self.add(kept)
+                content = asdict(self)
+                del content["path"]
+                write_sealed(self.path, content)
+        except OSError as error:
+            if error.errno not in _READ_ONLY:
+                raise
+            notify(f"warning: {self.path}: the results cannot be saved ({error.strerror})")
+
+    @abstractmethod
+    def is_same(self, kept: Self) -> bool:
+        """Return True if the results of another evaluation belong to the same outputs of the model."""
+
+    def add(self, kept: Self) -> None:
+        """Add the results of another evaluation of the same outputs."""
+        self.tests = kept.tests | self.tests
+        self.attention = self.attention or kept.attention
+
+    @classmethod
+    def read(cls, path: Path, key: Mapping[str, Any]) -> Self | None:
+        """Read an evaluation; None if there is no file, or it is damaged or of another key."""
+        if not path.exists():
+            return None
+        try:
+            record = read_sealed(path, hint=_AGAIN)
+            found = typed({**record, "path": str(path)}, cls, path, hint=_AGAIN)
+        except UserError:
+            return None
+        if not found.key.keys() >= _OLDEST_KEY or any(key.get(name) != value for name, value in found.key.items()):
+            return None
+        attention = found.attention if found.key.get("attended") == key.get("attended") else None
+        return replace(found, path=path, key=key, attention=attention)
+
+
+def evaluation_key(
+    identity: ModelIdentity, decoding: Mapping[str, Any], text: Mapping[str, Any], *, filtered: bool = False
+) -> dict[str, Any]:
+    """Everything that results depend on: the model, its decoding options, and the hashes of the text.
+
+    Args:
+        filtered: True if the model drops positions: older files took them as attended.
+    """
+    attended = {"attended": "kept positions"} if filtered else {}
+    return {"format": _FORMAT, **asdict(identity), "decoding": decoding, "text": text, **attended}
+
+
+def evaluation_path(directory: Path, text: str, digests: Mapping[str, Any], suffix: str = "") -> Path:
+    """The file of an evaluation; ``text``: the name of the text."""
+    return directory / FOLDER / f"{text}-{sha256_text(json.dumps(digests, sort_keys=True))[:8]}{suffix}.json"

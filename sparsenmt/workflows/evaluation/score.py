@@ -1,0 +1,343 @@
+"""Score translations against references, a model on a test set, or given targets by forced decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sparsenmt.data.documents import DocumentBlock
+from sparsenmt.data.input_line import InputLine
+from sparsenmt.data.text import read_parallel, text_windows
+from sparsenmt.decoding.disabled_heads import read_disabled_heads
+from sparsenmt.decoding.documents import Mismatches, block_windows, pack_pairs, source_lines, translate_blocks
+from sparsenmt.decoding.forced_decoding import PairScore, score_pairs
+from sparsenmt.decoding.inputs import (
+    SourceLine,
+    cut_warning,
+    read_sources,
+    warn_of_sources,
+)
+from sparsenmt.decoding.translate import WINDOW, translate_lines
+from sparsenmt.decoding.unusual_text import warn_of_unusual_lines
+from sparsenmt.errors import UserError, check_lists
+from sparsenmt.evaluation.metrics import Score, check_scoring, corpus_scores
+from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text, warn_of_tokens
+from sparsenmt.metric import METRICS
+from sparsenmt.process.devices import use_threads
+from sparsenmt.process.progress import notify
+from sparsenmt.recipe.schema import Decoding, Documents
+from sparsenmt.store import Bundle, open_model
+from sparsenmt.workflows.decoding.decode import report_mismatches
+from sparsenmt.workflows.decoding.depth_choice import at_depth
+from sparsenmt.workflows.decoding.input_text import (
+    attach,
+    check_companion,
+    open_tag_file,
+    packing_of,
+    warn_of_single_lines,
+)
+from sparsenmt.workflows.decoding.shared_windows import CPU, SharedWindows, join_workers
+
+
+@dataclass(frozen=True)
+class ScoreOptions(ScoringOptions):
+    """The settings of scoring and of the significance test.
+
+    Args:
+        documents: file with the document id of every line.
+        test: significance test of the difference to a baseline.
+    """
+
+    documents: Path | None = None
+    test: PairedTest = field(default_factory=PairedTest)
+
+    def checked(self, *, by_model: bool) -> ScoreOptions:
+        """Return the options with the default metrics in place of none: with d-BLEU if documents are known.
+
+        Args:
+            by_model: True where a model may read documents, too.
+
+        Raises:
+            UserError: as for `check_scoring`, or the documents cannot be read.
+        """
+        usual = [name for name, metric in METRICS.items() if metric.default]
+        usual += [name for name, metric in METRICS.items() if metric.needs_documents and self.documents is not None]
+        options = self.with_default(usual)
+        check_scoring(options, documents=self.documents is not None, reads_documents=by_model)
+        check_companion(self.documents, "document ids")
+        return options
+
+
+@dataclass(frozen=True)
+class ModelUse:
+    """The model to score, and how it runs.
+
+    Args:
+        batch_tokens: source tokens in a batch, padding included, times the beam; None: the recipe's.
+        beam_size: None: the recipe's.
+        threads: CPU threads; None: all cores.
+        device: as for `pick_device`.
+        tags: part-of-speech tags beside the source.
+        disabled_heads: ``SITE:N,N`` values.
+        source_language, target_language: of a model of several languages; None: the recipe's.
+        encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
+    """
+
+    model: Path
+    batch_tokens: int | None = None
+    beam_size: int | None = None
+    threads: int | None = None
+    device: str = "auto"
+    tags: Path | None = None
+    disabled_heads: tuple[str, ...] = ()
+    source_language: str | None = None
+    target_language: str | None = None
+    encoder_layers: int | None = None
+    decoder_layers: int | None = None
+
+    def __post_init__(self) -> None:
+        check_lists(disabled_heads=self.disabled_heads)
+
+    def read(
+        self, files: Sequence[Path], documents: Path | None, device: torch.device
+    ) -> tuple[list[list[str]], list[InputLine], Bundle, Decoding]:
+        """Read line-aligned files, and open the model; returns their columns, the source lines, it and its options.
+
+        Args:
+            files: the source, with documents and tags beside it, and others.
+        """
+        # Everything is read before the model is opened: a mistake shows at once.
+        columns = _read_columns(files)
+        list(attach(columns[0], files[0], documents=documents))
+        disabled = read_disabled_heads(self.model, self.disabled_heads)
+        languages = self.source_language, self.target_language
+        bundle = open_model(self.model, device=device, disabled=disabled, languages=languages)
+        decoding = at_depth(bundle.model.plan, bundle.recipe.decoding, self.encoder_layers, self.decoder_layers)
+        changes = {"batch_tokens": self.batch_tokens, "beam_size": self.beam_size}
+        decoding = decoding.model_copy(update={name: value for name, value in changes.items() if value is not None})
+        lines = attach(columns[0], files[0], open_tag_file(self.tags, bundle), documents)
+        return columns, list(lines), bundle, decoding
+
+
+@dataclass(frozen=True)
+class ScoreResult:
+    """The metrics of one system, and its comparison with a baseline.
+
+    Args:
+        sentences: number of lines.
+        sparsity: share of source positions whose gate is 0; None where no filter decides.
+    """
+
+    scores: list[Score]
+    sentences: int
+    comparisons: list[Comparison] = field(default_factory=list)
+    sparsity: float | None = None
+
+
+@dataclass(frozen=True)
+class TargetScores:
+    """The log-probabilities that a model gives to targets.
+
+    Args:
+        pairs: number of line-aligned pairs.
+        scores: of every pair, or of every block.
+        blocks: the blocks of documents; None where lines are scored one by one.
+    """
+
+    pairs: int
+    scores: list[PairScore]
+    blocks: list[DocumentBlock] | None
+
+
+def score_files(
+    hypothesis: Path, references: Sequence[Path], baseline: Path | None, options: ScoreOptions
+) -> ScoreResult:
+    """Score a file of translations."""
+    check_lists(references=references)
+    options = options.checked(by_model=False)
+    columns = _read_columns([hypothesis, *references, *([baseline] if baseline is not None else [])])
+    lines = list(attach(columns[0], hypothesis, documents=options.documents))
+    _note_empty(references, columns[1:])
+    options = fit_to_text(options, columns[1], {})
+    warn_of_tokens(columns[0], options, columns[1])
+    return _measure(columns[0], columns[1:], len(references), lines, options)
+
+
+def score_model(
+    use: ModelUse, source: Path, references: Sequence[Path], baseline: Path | None, options: ScoreOptions
+) -> ScoreResult:
+    """Translate a text with a model, by its recipe's decoding options, and score the translations.
+
+    Processes that torchrun started share the translation. The others than the first one return no scores.
+    """
+    check_lists(references=references)
+    use_threads(use.threads)
+    workers, device = join_workers(use.device)
+    with workers.checked_together(CPU):
+        options = options.checked(by_model=True)
+        files = [source, *references, *([baseline] if baseline is not None else [])]
+        columns, lines, bundle, decoding = use.read(files, options.documents, device)
+        _note_empty(references, columns[1:])
+        options = fit_to_text(options, columns[1], {str(use.model): bundle.recipe})
+        packing = None if options.documents is None else bundle.recipe.data.documents
+        if packing is None:
+            warn_of_single_lines(bundle)
+    translator = _ScoredTranslation(bundle, lines, decoding, packing)
+    if not workers.is_main_process:
+        SharedWindows(workers).assist(lambda _: translator.windows(), translator.translate)
+        return ScoreResult([], len(lines))
+    for found in SharedWindows(workers).lead(0, translator.windows(), translator.translate):
+        translator.add(found)
+    report_mismatches(translator.mismatches)
+    warn_of_sources(bundle, translator.sources, str(source), "translated")
+    language = bundle.recipe.data.target_language
+    return _measure(
+        translator.outputs, columns[1:], len(references), lines, options, language, translator.sparsity_rate()
+    )
+
+
+def score_target(use: ModelUse, source: Path, target: Path, documents: Path | None = None) -> TargetScores:
+    """Score given translations by forced decoding, line by line or in blocks of documents.
+
+    Processes that torchrun started share the work. The others than the first one return no scores.
+    """
+    use_threads(use.threads)
+    workers, device = join_workers(use.device)
+    with workers.checked_together(CPU):
+        check_companion(documents, "document ids")
+        (sources, targets), lines, bundle, decoding = use.read([source, target], documents, device)
+        packing = packing_of(bundle, documents)
+        blocks = None
+        if packing is not None:
+            blocks = pack_pairs(bundle, lines, targets, packing)
+            lines, targets = source_lines(blocks), [block.texts[1] for block in blocks]
+
+    def score(window: slice) -> list[list[Any]]:
+        pairs = score_pairs(
+            bundle, lines[window], targets[window], batch_tokens=decoding.batch_tokens, depth=decoding.depth
+        )
+        return [[each.log_probability, each.token_log_probabilities, each.tokens, each.cut, each.ids] for each in pairs]
+
+    windows = [slice(first, first + WINDOW) for first in range(0, len(lines), WINDOW)]
+    if not workers.is_main_process:
+        SharedWindows(workers).assist(lambda _: windows, score)
+        return TargetScores(len(sources), [], blocks)
+    rows_of = chain.from_iterable(SharedWindows(workers).lead(0, windows, score))
+    scores = [
+        PairScore(total, values, tokens, line, cut, tuple(ids))
+        for (total, values, tokens, cut, ids), line in zip(rows_of, read_sources(bundle, lines), strict=True)
+    ]
+    warn_of_sources(bundle, [scored.source for scored in scores], str(source), "read")
+    rows = (
+        (each.source.number, each.ids, text, 0 if each.cut else len(each.ids) - 1)
+        for each, text in zip(scores, targets, strict=True)
+    )
+    warn_of_unusual_lines(bundle, rows, str(target), "target")
+    for scored in scores:
+        if scored.cut:
+            name = f"{target}, line {scored.source.number + 1},"
+            notify(cut_warning(name, len(scored.tokens) - 1, scored.cut, "scored"))
+    return TargetScores(len(sources), scores, blocks)
+
+
+class _ScoredTranslation:
+    """The translation of a text that is scored, window by window, and what was counted."""
+
+    def __init__(
+        self, bundle: Bundle, lines: Sequence[InputLine], decoding: Decoding, packing: Documents | None
+    ) -> None:
+        self._bundle, self._lines, self._decoding, self._packing = bundle, lines, decoding, packing
+        self.outputs: list[str] = []
+        self.mismatches = Mismatches()
+        self._closed: int | None = None
+        self._tokens = 0
+
+    def windows(self) -> Iterable[list[Any]]:
+        """Return the windows: of lines, or of blocks of documents."""
+        if self._packing is None:
+            return text_windows(self._lines, WINDOW, lambda line: len(line.text))
+        return block_windows(self._bundle, self._lines, self._packing)
+
+    def translate(self, window: list[Any]) -> dict[str, Any]:
+        """Translate a window; returns JSON."""
+        mismatches, texts = Mismatches(), list[str]()
+        if self._packing is None:
+            found = list(translate_lines(self._bundle, window, self._decoding))
+            texts = [each.text for each in found]
+        else:
+            blocks = list(translate_blocks(self._bundle, window, self._decoding, self._packing))
+            found = [block.translation for block in blocks]
+            for block in blocks:
+                mismatches.add(block)
+                texts += block.lines
+        decided = [each for each in found if each.closed is not None]
+        return {
+            "texts": texts,
+            "closed": sum(each.closed or 0 for each in decided) if decided else None,
+            "tokens": sum(len(each.source.ids) for each in decided),
+            "mismatches": asdict(mismatches),
+        }
+
+    def add(self, found: Mapping[str, Any]) -> None:
+        """Add the next window."""
+        self.outputs += found["texts"]
+        self.mismatches.merge(found["mismatches"])
+        if found["closed"] is not None:
+            self._closed = (self._closed or 0) + found["closed"]
+            self._tokens += found["tokens"]
+
+    @property
+    def sources(self) -> list[SourceLine]:
+        """The lines or blocks that were read."""
+        if self._packing is None:
+            return read_sources(self._bundle, self._lines)
+        blocks = chain.from_iterable(block_windows(self._bundle, self._lines, self._packing))
+        return read_sources(self._bundle, source_lines(list(blocks)))
+
+    def sparsity_rate(self) -> float | None:
+        """Return the share of source positions whose gate is 0; None where no filter decided."""
+        return None if self._closed is None else self._closed / self._tokens
+
+
+def _read_columns(files: Sequence[Path]) -> list[list[str]]:
+    """Read line-aligned files; UserError if they are empty."""
+    rows = list(read_parallel([str(path) for path in files]))
+    if not rows:
+        hint = "Name the file that was meant: there is nothing to score."
+        raise UserError("the file has no lines", where=str(files[0]), hint=hint)
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _note_empty(references: Sequence[Path], columns: Sequence[Sequence[str]]) -> None:
+    """Tell that empty lines among several references are references, too."""
+    for path, lines in zip(references, columns, strict=False):
+        count = sum(not line.strip() for line in lines)
+        if count and len(references) > 1:
+            what = "empty line counts as a reference" if count == 1 else "empty lines count as references"
+            notify(f"{path}: {count:,} {what}, as in sacrebleu")
+
+
+def _measure(
+    hypotheses: list[str],
+    others: list[list[str]],
+    references: int,
+    lines: Sequence[InputLine],
+    options: ScoreOptions,
+    language: str | None = None,
+    sparsity: float | None = None,
+) -> ScoreResult:
+    """Compute the metrics; ``others`` are the columns of the references and, after them, of the baseline."""
+    documents = None if options.documents is None else [line.document for line in lines]
+    settings = options.settings(language=language, documents=documents)
+    scores = corpus_scores(hypotheses, others[:references], settings)
+    comparisons = []
+    if len(others) > references:
+        comparisons = compare(hypotheses, others[references], others[:references], settings, options.test)
+    return ScoreResult(scores, len(hypotheses), comparisons, sparsity)

@@ -1,0 +1,100 @@
+"""Score a text with a language model: read it once, from its beginning to its end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sparsenmt.decoding.text_scores import TextReading, encode_text, score_text
+from sparsenmt.errors import UserError
+from sparsenmt.evaluation.text_quality import TextQuality
+from sparsenmt.model.protocol import TranslationModel
+from sparsenmt.process.devices import pick_device, use_threads
+from sparsenmt.process.progress import progress_bar
+from sparsenmt.recipe.task import check_language_model
+from sparsenmt.store import Bundle, open_model
+
+
+@dataclass(frozen=True)
+class TextUse:
+    """A language model and how it reads a text.
+
+    Args:
+        segment_length, segment_memory: as in the recipe's `decoding`; None: the recipe's.
+        decoder_layers: layers that run; None: the deepest trained exit.
+    """
+
+    model: Path
+    segment_length: int | None = None
+    segment_memory: int | None = None
+    decoder_layers: int | None = None
+    threads: int | None = None
+    device: str = "auto"
+
+
+def token_nats(
+    model: TranslationModel,
+    ids: NDArray[np.integer],
+    reading: TextReading,
+    device: torch.device,
+    *,
+    shown: bool = True,
+    label: str = "score",
+) -> Iterator[NDArray[np.float64]]:
+    """Compute the negative log-likelihoods of the tokens of a text, in order, segment by segment.
+
+    Args:
+        ids: (N) the tokens, with `EOS` at the end of each line.
+        shown: show the progress.
+        label: of the progress.
+    """
+    with progress_bar(label, len(ids), unit="token", shown=shown) as advance:
+        for values in score_text(model, ids, reading, device, advance=advance):
+            yield -values.double().cpu().numpy()
+
+
+def total_nats(nats: Iterable[NDArray[np.float64]]) -> float:
+    """The sum of the negative log-likelihoods of `token_nats`."""
+    return math.fsum(float(values.sum()) for values in nats)
+
+
+def score_text_file(use: TextUse, text: Path) -> tuple[TextQuality, TextReading]:
+    """Score a text file with a language model.
+
+    Raises:
+        UserError: the model is none of language, the text is empty, or the memory does not fit the positions.
+    """
+    use_threads(use.threads)
+    device = pick_device(use.device, "--device")
+    bundle = open_model(use.model, device=device, any_task=True)
+    check_language_model(bundle.recipe, use.model)
+    reading = TextReading.of(bundle.recipe, use.segment_length, use.segment_memory, use.decoder_layers)
+    _check_reading(bundle, reading, use)
+    encoded = encode_text(bundle.tokenizers.target, text)
+    nats = total_nats(token_nats(bundle.model, encoded.ids, reading, device))
+    return TextQuality(nats, encoded.counts), reading
+
+
+def _check_reading(bundle: Bundle, reading: TextReading, use: TextUse) -> None:
+    """Raise UserError if the model's positions do not fit how the text is to be read."""
+    model = bundle.recipe.model
+    if model.positions == "none":
+        return
+    if reading.segment_memory:
+        raise UserError(
+            "the model has absolute positions, which begin at 0 in every segment: there is no memory before it",
+            where="--segment-memory",
+            hint="Leave it out.",
+        )
+    if reading.segment_length > model.max_positions:
+        raise UserError(
+            f"a segment of {reading.segment_length} tokens does not fit the model's {model.max_positions} positions",
+            where="--segment-length",
+            hint=f"Give {model.max_positions} or less.",
+        )

@@ -1,0 +1,202 @@
+"""Texts that models are evaluated on: those of a recipe, or files named by options.
+
+Of a translation model a source with its reference, of a language model one text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+from sparsenmt.data.documents import read_document_ids
+from sparsenmt.data.text import check_readable, read_parallel
+from sparsenmt.errors import UserError
+from sparsenmt.recipe.schema import Recipe
+from sparsenmt.recipe.task import check_translates
+from sparsenmt.storage.files import sha256_file
+from sparsenmt.store import read_recipe
+
+AnyText = TypeVar("AnyText")
+
+
+@dataclass(frozen=True)
+class TestText:
+    """A source text with its reference, as line-aligned files.
+
+    Args:
+        name: the name in files and tables.
+        tags: part-of-speech tags of the source.
+        documents: document ids of the lines, for d-BLEU and for models that read documents.
+    """
+
+    __test__ = False  # pytest would take it for a test class
+
+    name: str
+    source: Path
+    reference: Path
+    tags: Path | None = None
+    documents: Path | None = None
+
+    def digests(self) -> dict[str, str | None]:
+        """Return the hashes of the files, by role.
+
+        Raises:
+            UserError: a file cannot be read.
+        """
+        found: dict[str, str | None] = {}
+        for role in ("source", "reference", "tags", "documents"):
+            path: Path | None = getattr(self, role)
+            if path is not None:
+                check_readable(path)
+            found[role] = None if path is None else sha256_file(path)
+        return found
+
+    def read(self) -> tuple[list[str], list[str]]:
+        """Return sources and references.
+
+        Raises:
+            UserError: they are not line-aligned, or there are none.
+        """
+        rows = list(read_parallel([self.source, self.reference]))
+        if not rows:
+            raise UserError("the file has no lines", where=str(self.source), hint="Name a text with sentences.")
+        return [row[0] for row in rows], [row[1] for row in rows]
+
+    def ids(self, lines: Sequence[str]) -> list[str] | None:
+        """Return the document ids of the first lines; None if the text has no documents."""
+        return None if self.documents is None else list(islice(read_document_ids(self.documents), len(lines)))
+
+
+@dataclass(frozen=True)
+class PlainText:
+    """A text that language models are evaluated on.
+
+    Args:
+        name: the name in files and tables.
+    """
+
+    name: str
+    path: Path
+
+    def digests(self) -> dict[str, str]:
+        """Return the hash of the file, by role.
+
+        Raises:
+            UserError: it cannot be read.
+        """
+        check_readable(self.path)
+        return {"text": sha256_file(self.path)}
+
+
+def evaluation_text(recipe: Recipe, kind: str) -> TestText | PlainText | None:
+    """Return the recipe's ``dev`` or ``test`` text, if it has one, whatever its task."""
+    corpus = recipe.data.dev if kind == "dev" else recipe.data.test
+    if corpus is not None and recipe.data.is_language_model:
+        return PlainText(kind, Path(corpus.text))
+    return recipe_text(recipe, kind)
+
+
+def recipe_text(recipe: Recipe, kind: str) -> TestText | None:
+    """Return the recipe's ``dev`` or ``test`` text, if it has one."""
+    corpus = recipe.data.dev if kind == "dev" else recipe.data.test
+    if corpus is None:
+        return None
+    tags, documents = (None if path is None else Path(path) for path in (corpus.tags, corpus.documents))
+    return TestText(kind, Path(corpus.source), Path(corpus.target), tags, documents)
+
+
+def given_text(
+    source: Path | None, reference: Path | None, documents: Path | None = None, tags: Path | None = None
+) -> TestText | None:
+    """Return the text that ``--source``, ``--reference`` and further options name; None if they name none.
+
+    Raises:
+        UserError: only a part of it is named, or a file cannot be read.
+    """
+    given = {"--source": source, "--reference": reference, "--documents": documents, "--tags": tags}
+    if source is not None and reference is not None:
+        for path in given.values():
+            if path is not None:
+                check_readable(path)
+        return TestText(source.name.split(".")[0] or "text", source, reference, tags, documents)
+    for option, path in given.items():
+        if path is not None:
+            missing = "--reference" if source is not None else "--source"
+            hint = "Give both, or none to use the text of the recipes."
+            raise UserError(f"needs {missing}", where=option, hint=hint)
+    return None
+
+
+def shared_text(models: Mapping[str, Path], kind: str) -> TestText:
+    """Return the ``dev`` or ``test`` text that the recipes of all models name.
+
+    Args:
+        models: label -> directory.
+
+    Raises:
+        UserError: a recipe names none, or they name different ones.
+    """
+    hint = "Name a text with --source and --reference."
+    for directory in models.values():
+        check_translates(read_recipe(directory), directory)
+    found = _texts_of(models, kind, recipe_text, hint)
+    first = next(iter(found.values()))
+    _check_same(models, found, kind, ("source", "reference"), hint)
+    documents = next((text.documents for text in found.values() if text.documents is not None), None)
+    tags = next((text.tags for text in found.values() if text.tags is not None), None)
+    return replace(first, documents=documents, tags=tags)
+
+
+def shared_plain_text(models: Mapping[str, Path], kind: str) -> PlainText:
+    """Return the ``dev`` or ``test`` text that the recipes of all language models name.
+
+    Args:
+        models: label -> directory.
+
+    Raises:
+        UserError: a recipe names none, or they name different ones.
+    """
+
+    def text_of(recipe: Recipe, kind: str) -> PlainText | None:
+        text = evaluation_text(recipe, kind)
+        return text if isinstance(text, PlainText) else None
+
+    hint = "Name a text with --text."
+    found = _texts_of(models, kind, text_of, hint)
+    _check_same(models, found, kind, ("text",), hint)
+    return next(iter(found.values()))
+
+
+def _texts_of(
+    models: Mapping[str, Path], kind: str, text_of: Callable[[Recipe, str], AnyText | None], hint: str
+) -> dict[str, AnyText]:
+    """Return the text of every model by its label.
+
+    Raises:
+        UserError: a recipe names none.
+    """
+    found: dict[str, AnyText] = {}
+    for label, directory in models.items():
+        text = text_of(read_recipe(directory), kind)
+        if text is None:
+            raise UserError(f"the model's recipe has no `data.{kind}`", where=str(directory), hint=hint)
+        found[label] = text
+    return found
+
+
+def _check_same(
+    models: Mapping[str, Path], found: Mapping[str, TestText | PlainText], kind: str, roles: Sequence[str], hint: str
+) -> None:
+    """Raise UserError if the texts of two models differ."""
+    expected: Mapping[str, str | None] = next(iter(found.values())).digests()
+    for label, text in found.items():
+        digests: Mapping[str, str | None] = text.digests()
+        if any(digests[role] != expected[role] for role in roles):
+            raise UserError(
+                f"`data.{kind}` of its recipe differs from that of {next(iter(found))}",
+                where=str(models[label]),
+                hint=hint,
+            )

@@ -1,0 +1,85 @@
+"""Prepare, train, decode and score on the built-in demo corpus."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import sparsenmt
+from sparsenmt.assemble import load_recipe
+from sparsenmt.data.demo_corpus import write_demo_corpus
+from sparsenmt.data.text import read_lines, write_lines
+from sparsenmt.decoding.translate import translate_texts
+from sparsenmt.errors import UserError, check_lists
+from sparsenmt.evaluation.metrics import Score, corpus_scores
+from sparsenmt.evaluation.scorer import ScoringSettings
+from sparsenmt.process.interrupts import resumable
+from sparsenmt.process.progress import notify
+from sparsenmt.storage.files import directory_lock, explain_directory_errors
+from sparsenmt.workflows.evaluation.evaluate import AS_IN_RECIPE, ModelRun
+from sparsenmt.workflows.training.prepare import prepare
+from sparsenmt.workflows.training.train import train
+
+
+@dataclass
+class DemoResult:
+    """The translated test set of the demo, its scores, and the time that each stage took."""
+
+    sources: list[str]
+    references: list[str]
+    outputs: list[str] = field(default_factory=list)
+    scores: list[Score] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Add the time of the block."""
+        began = time.perf_counter()
+        yield
+        self.seconds[stage] = time.perf_counter() - began
+
+
+def demo(directory: Path, overrides: Sequence[str] = (), run: ModelRun = AS_IN_RECIPE) -> DemoResult:
+    """Run all stages in a directory, or resume after those that were finished.
+
+    Args:
+        overrides: ``key.path=value``, laid over the demo's recipe.
+        run: of decoding.
+
+    Raises:
+        UserError: an override is wrong, or another process runs the demo in the directory.
+    """
+    check_lists(overrides=overrides)
+    os.environ["SPARSENMT_DEMO"] = str((directory / "corpus").resolve())
+    places = [f"directory={directory / 'model'}", f"data.directory={directory / 'data'}"]
+    recipe = load_recipe(find_recipe("demo.yaml"), [*places, *overrides])
+    if recipe.data.test is None:
+        raise UserError("the demo needs a test set", where="data.test", hint="Leave out the override data.test=null.")
+    with explain_directory_errors(directory, another="--directory"):
+        directory.mkdir(parents=True, exist_ok=True)
+    with resumable(), directory_lock(directory, "runs the demo here"):
+        write_demo_corpus(directory / "corpus")
+        result = DemoResult(list(read_lines(recipe.data.test.source)), list(read_lines(recipe.data.test.target)))
+        with result.timed("prepare"):
+            notify(prepare(recipe).describe())
+        with result.timed("train"):
+            train(recipe)
+        with result.timed("decode"):
+            bundle = run.open(Path(recipe.directory))
+            result.outputs = translate_texts(bundle, result.sources, bundle.recipe.decoding)
+            write_lines(directory / "test.output", result.outputs)
+        result.scores = corpus_scores(result.outputs, [result.references], ScoringSettings(("bleu", "chrf", "ter")))
+    return result
+
+
+def find_recipe(name: str) -> Path:
+    """Return the path of a shipped recipe, in the checkout or in the installed package."""
+    package = Path(sparsenmt.__file__).parent
+    for folder in (package.parent / "recipes", package / "_recipes"):
+        if (folder / name).is_file():
+            return folder / name
+    raise UserError("the recipe is not installed", where=name, hint="Run from a checkout, or reinstall the package.")

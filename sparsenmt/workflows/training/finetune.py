@@ -1,0 +1,315 @@
+"""Add memory filters to a trained model and train on, once or for a list of weights and targets that are compared."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from sparsenmt import store
+from sparsenmt.assemble import check_recipe, load_recipe
+from sparsenmt.errors import UserError, check_lists
+from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.evaluation.significance import PairedTest
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text
+from sparsenmt.metric import METRICS
+from sparsenmt.process.interrupts import resumable
+from sparsenmt.process.progress import notify
+from sparsenmt.process.runtime import is_main_process
+from sparsenmt.recipe.auxiliary_loss import AuxiliaryLoss, Ramp
+from sparsenmt.recipe.method_choice import MemoryChoice
+from sparsenmt.recipe.schema import Recipe
+from sparsenmt.report.output_files import ReportFiles
+from sparsenmt.report.plots import Panel, curves, describe
+from sparsenmt.report.tables import Column, Report, Table, Value, columns
+from sparsenmt.storage.tensors import read_header
+from sparsenmt.training.state import Progress
+from sparsenmt.workflows.evaluation.evaluate import AS_IN_RECIPE, Evaluation, ModelRun, evaluate, metric_of
+from sparsenmt.workflows.evaluation.test_sets import recipe_text
+from sparsenmt.workflows.training.continue_training import (
+    check_vocabularies,
+    counted_on,
+    make_untrained,
+    starting_point,
+    tell_rate,
+)
+from sparsenmt.workflows.training.train import StartingPoint, train
+
+_FEW_UPDATES, _SMALL_TARGET = 0.1, 0.2  # of the model's own; a share (docs/experiments.md, 2026-11-21)
+_AVERAGED = 5  # checkpoints, where the recipe does not say: as in the paper
+
+
+@dataclass(frozen=True)
+class FinetuneRequest:
+    """The arguments of `finetune`.
+
+    Args:
+        model: directory of the dense model.
+        recipe: recipe with filters; None: the model's own, with l0drop at the encoder's output.
+        overrides: ``key.path=value``, laid over the recipe.
+        weights: weights of the penalty (lambda), a run each.
+        targets: shares of gates to close, a run each.
+        updates: updates to train on; 0: only add the filters; None: the recipe's.
+        ramp: updates over which weight or target rise from 0.
+        restart: begin with the model's final weights, without the optimizer's moments, at update 0.
+        keep: weights of the finished model: a mean of the last checkpoints, the last or the best one; None: as the
+            recipe says, and the last one if it averages none.
+        baseline: also train on without filters.
+        output: model directory, or the folder of several; None: the recipe's, or that of the model with ``-l0drop``.
+        run: device and changes to the decoding options, for the comparison of several.
+    """
+
+    model: Path
+    recipe: Path | None = None
+    overrides: tuple[str, ...] = ()
+    weights: tuple[float, ...] = ()
+    targets: tuple[float, ...] = ()
+    updates: int | None = None
+    ramp: int | None = None
+    restart: bool = False
+    keep: Literal["average", "last", "best"] | None = None
+    baseline: bool = False
+    output: Path | None = None
+    run: ModelRun = AS_IN_RECIPE
+
+    def __post_init__(self) -> None:
+        check_lists(overrides=self.overrides, weights=self.weights, targets=self.targets)
+
+    @property
+    def is_sweep(self) -> bool:
+        """True if there are several runs, each in a directory of its own."""
+        return max(len(self.weights) + len(self.targets), 1) + self.baseline > 1
+
+
+@dataclass(frozen=True)
+class FinetuneResult:
+    """The models of a fine-tuning by name; if there are several, their comparison and its files.
+
+    Of several processes, only the first one compares.
+    """
+
+    models: Mapping[str, Path]
+    report: Report | None = None
+    files: list[Path] = field(default_factory=list)
+
+
+def finetune(request: FinetuneRequest) -> FinetuneResult:
+    """Train all runs of a request, one after the other, and compare them if there are several.
+
+    Raises:
+        UserError: the model has filters already, or nothing to continue from; or the recipe is wrong.
+    """
+    start, progress = _starting_point(request)
+    recipe = _read_recipe(request)
+    usual = recipe.directory if request.recipe is not None else f"{request.model}-l0drop"
+    output = request.output or Path(usual)
+    runs = _recipes(request, recipe, output, progress)
+    for each in runs.values():
+        check_vocabularies(each, request.model)
+    models = {name: Path(each.directory) for name, each in runs.items()}
+    if request.updates != 0:
+        tell_rate(recipe.model_copy(update={"directory": next(iter(runs.values())).directory}), progress)
+        _warn_of_few_updates(request, recipe, progress)
+    with resumable():
+        for name, each in runs.items():
+            if request.is_sweep:
+                notify(f"{name}: {each.directory}")
+            if request.updates == 0:
+                make_untrained(each, StartingPoint(request.model))
+            else:
+                train(each, start)
+        if not request.is_sweep or not is_main_process():
+            return FinetuneResult(models)
+        report = _compare(models, request.run)
+    plot = output / "sweep.png" if importlib.util.find_spec("matplotlib") is not None else None
+    files = ReportFiles(output / "sweep.json", output / "sweep.csv", plot)
+    title = f"quality against sparsity\n{output}"
+    written = files.write(report, lambda: describe(curves(_panels(report)), title))
+    return FinetuneResult(models, report, written)
+
+
+def _warn_of_few_updates(request: FinetuneRequest, recipe: Recipe, progress: Progress) -> None:
+    """Warn if a share of gates is to close in far fewer updates than quality needs to come back."""
+    own = progress.update or store.weights_after(request.model) or 0
+    further = recipe.training.max_updates if request.updates is None else request.updates
+    if (target := max(request.targets, default=0.0)) >= _SMALL_TARGET and further < own * _FEW_UPDATES:
+        notify(
+            f"warning: {further:,} updates are few to close {target:.0%} of the gates of a model of {own:,} updates: "
+            f"quality comes back while it is trained on; the paper takes a sixth to a quarter, --updates {own // 6}"
+        )
+
+
+def _starting_point(request: FinetuneRequest) -> tuple[StartingPoint, Progress]:
+    """Return the beginning of the runs, and its progress."""
+    store.read_manifest(request.model)
+    if store.read_recipe(request.model).model.memory:
+        raise UserError(
+            "the model already has gates",
+            where=str(request.model),
+            hint="Name the dense model that it came from; `sparsenmt train` resumes a run that was interrupted.",
+        )
+    remedy = "Use --restart, to begin with its weights and a new optimizer, or name a directory with checkpoints."
+    return starting_point(request.model, weights_only=request.restart or request.updates == 0, remedy=remedy)
+
+
+def _read_recipe(request: FinetuneRequest) -> Recipe:
+    """Return the recipe with filters; its updates count from the beginning of the fine-tuning."""
+    if request.recipe is not None:
+        recipe = load_recipe(request.recipe, request.overrides)
+        if not recipe.model.memory:
+            raise UserError(
+                "the recipe has no filter to train",
+                where=f"{request.recipe}: model.memory",
+                hint="Add one, as in `memory: [{name: l0drop}]`, or leave the recipe out.",
+            )
+        return recipe
+    overrides = ["model.memory=[{name: l0drop}]", "losses={l0: {}}", *request.overrides]
+    recipe = load_recipe(request.model / store.RECIPE, overrides)
+    given = {name: each for name, each in recipe.losses.items() if each.target is not None or each.weight is not None}
+    free = {name: each.model_copy(update={"weight": 0.0}) for name, each in recipe.losses.items()}
+    if request.updates is None:
+        raise UserError(
+            "the number of updates is missing",
+            where="--updates",
+            hint="The paper takes a sixth of the model's own updates; or name a recipe.",
+        )
+    set_by_hand = any(each.weight != 0 for each in given.values())
+    if not request.weights and not request.targets and request.updates and not set_by_hand:
+        raise UserError(
+            "neither the share of gates to close nor the weight of their penalty is given",
+            where="--target",
+            hint="Give --target X, the share; or --weight X; or a recipe.",
+        )
+    return recipe.model_copy(update={"losses": {**free, **given}})
+
+
+def _recipes(request: FinetuneRequest, recipe: Recipe, output: Path, progress: Progress) -> dict[str, Recipe]:
+    """Return the recipe of every run by name: one run a value; without values, the recipe as it is."""
+    values: list[tuple[str, dict[str, float | Ramp | None]]] = []
+    for key, other, numbers in (("weight", "target", request.weights), ("target", "weight", request.targets)):
+        for number in numbers:
+            value = Ramp(from_=0.0, to=number, steps=request.ramp) if request.ramp else number
+            values.append((f"{key}-{number:g}", {key: value, other: None}))
+    runs = {}
+    if request.baseline:
+        runs["dense"] = dense = _absolute(request, recipe, {}, [], output / "dense", progress)
+        try:
+            check_recipe(dense)
+        except UserError as error:
+            hint = "Leave it out: the model itself is what the gates are compared with."
+            raise UserError(f"without gates, {error.message}", where="--baseline", hint=hint) from None
+    for name, change in values or [("recipe", {})]:
+        directory = output / name if request.is_sweep else output
+        losses = {loss: options.model_copy(update=change) for loss, options in recipe.losses.items()}
+        if change and not losses:
+            raise UserError(
+                "the recipe's filters have no penalty to weigh",
+                where=f"--{name.partition('-')[0]}",
+                hint="Leave it out, or name a recipe with l0drop.",
+            )
+        runs[name] = _absolute(request, recipe, losses, recipe.model.memory, directory, progress)
+    return runs
+
+
+def _absolute(
+    request: FinetuneRequest,
+    recipe: Recipe,
+    losses: Mapping[str, AuxiliaryLoss],
+    memory: list[MemoryChoice],
+    directory: Path,
+    progress: Progress,
+) -> Recipe:
+    """Return the recipe of one run; its updates and epochs count from the beginning of the dense model's training."""
+    training = recipe.training
+    averaged = {"average": training.average_last or _AVERAGED, "last": 1, "best": 0, None: training.average_last or 1}
+    average_last = averaged[request.keep]
+    # One checkpoint is the last one: the best one may be an early one, before a weight or target has risen.
+    choose = training.choose_average if average_last > 1 else "none"
+    changed = {
+        "average_last": average_last,
+        "choose_average": choose,
+        "keep_last": max(training.keep_last, average_last),
+    }
+    own = recipe.model_copy(
+        update={
+            "directory": str(directory),
+            "model": recipe.model.model_copy(update={"memory": memory}),
+            "losses": dict(losses),
+            "training": training.model_copy(update=changed),
+        }
+    )
+    return counted_on(own, progress, request.updates)
+
+
+def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
+    """Evaluate models on the dev and test sets of their recipes: one row for each model and set.
+
+    Args:
+        models: name -> model directory; the first is the baseline of the significance tests.
+        run: device and changes to the decoding options.
+    """
+    heads = (
+        *(*columns("text model set"), Column("sentences", "count"), Column("metric")),
+        *(*columns("number quality against_first p_value"), Column("sparsity", "share")),
+    )
+    rows: list[tuple[Value, ...]] = []
+    signed: dict[str, None] = {}
+    segments: list[int] = []
+    first: dict[tuple[str, str], Evaluation] = {}
+    scored: dict[tuple[str, str], ScoringOptions] = {}
+    for name, directory in models.items():
+        recipe = store.read_recipe(directory)
+        metric = metric_of(recipe)
+        for kind in ("dev", "test"):
+            text = recipe_text(recipe, kind)
+            if text is None:
+                continue
+            scoring = scored.get((kind, metric))
+            if scoring is None:
+                scoring = fit_to_text(ScoringOptions((metric,)), text.read()[1], {name: recipe})
+                scored[kind, metric] = scoring
+            found, key = evaluate(directory, text, scoring, attention=False, run=run), scoring.key(metric)
+            baseline = first.setdefault((kind, metric), found)
+            tested: Mapping[str, float] = {}
+            if baseline is not found and baseline.key["text"] == found.key["text"]:
+                tested = found.against(baseline, metric, text, recipe.data.target_language, scoring)
+                segments.append(int(tested["segments"]))
+            signed[f"{METRICS[metric].label}: {found.signatures[key]}"] = None
+            difference = found.scores[key] - baseline.scores[key]
+            measured = (found.scores[key], difference, tested.get("p_value"), found.sparsity)
+            rows.append((name, kind, found.sentences, metric, *measured))
+    averaged = {name: _averaged(directory) for name, directory in models.items()}
+    means = [f"{name} {', '.join(updates)}" for name, updates in averaged.items() if updates]
+    notes = (
+        f"p value: against the first model, {PairedTest().describe(segments)}",
+        "sparsity: share of source tokens, </s> included, whose gate is 0 in evaluation",
+        *([f"weights: the means of the checkpoints of updates: {'; '.join(means)}"] if means else []),
+        *(
+            f"beam search: {name.replace('_', ' ')} {value} in place of the recipe's"
+            for name, value in run.record().items()
+        ),
+        *signed,
+    )
+    return Report("sweep", (Table("sweep", "quality against sparsity", heads, tuple(rows)),), notes)
+
+
+def _averaged(directory: Path) -> list[str]:
+    """Return the updates of the checkpoints that a model's weights are the mean of; empty if it was not trained."""
+    notes = read_header(directory / store.WEIGHTS, hint="Train the model again.")[1]
+    return [each for each in notes.get("made_of", "").split(",") if each]
+
+
+def _panels(report: Report) -> list[Panel]:
+    """Return a diagram of quality against sparsity for each set."""
+    panels = []
+    for name in dict.fromkeys(report.tables[0].column("set")):
+        rows = [row for row in report.tables[0].records() if row["set"] == name]
+        series: dict[str, list[tuple[float, float | None]]] = {
+            str(row["model"]): [(float(row["sparsity"] or 0), float(row["quality"]))]  # type: ignore[arg-type]
+            for row in sorted(rows, key=lambda row: float(row["sparsity"] or 0))
+        }
+        label = f"{METRICS[str(rows[0]['metric'])].label} on the {name} set"
+        panels.append(Panel("sparsity rate", label, series, percent="x", style="points"))
+    return panels

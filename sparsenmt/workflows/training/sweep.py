@@ -1,0 +1,536 @@
+"""Run a sweep: train and evaluate the variants of a recipe, each in a directory of its own, and tabulate them."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from sparsenmt import store
+from sparsenmt.assemble import load_recipe, load_resolved_recipe, required_features
+from sparsenmt.data.prepare.pipeline import preparation_settings
+from sparsenmt.errors import UserError, check_lists
+from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.evaluation.significance import PairedTest
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text
+from sparsenmt.process.interrupts import resumable
+from sparsenmt.process.progress import notify
+from sparsenmt.process.runtime import is_distributed, is_main_process
+from sparsenmt.recipe.schema import Recipe
+from sparsenmt.recipe.sweep import Sweep, axes_of, read_sweep
+from sparsenmt.recipe.variants import SEED, Variant
+from sparsenmt.report.output_files import ReportFiles
+from sparsenmt.report.plots import curves, describe
+from sparsenmt.report.tables import render
+from sparsenmt.storage.files import describe_changes, read_sealed, write_sealed, write_text
+from sparsenmt.training.checkpoints import find_checkpoints
+from sparsenmt.training.training_log import training_speed, training_time, training_updates
+from sparsenmt.workflows.evaluation.evaluate import (
+    AS_IN_RECIPE,
+    Evaluation,
+    ModelRun,
+    check_metrics_fit,
+    evaluate,
+    kept_evaluation,
+    metric_of,
+)
+from sparsenmt.workflows.evaluation.evaluate_text import (
+    TextEvaluation,
+    are_comparable,
+    check_text_metrics,
+    difference,
+    evaluate_text,
+    kept_text_evaluation,
+    text_metric_of,
+)
+from sparsenmt.workflows.evaluation.test_sets import PlainText, TestText, evaluation_text, recipe_text
+from sparsenmt.workflows.training.continue_training import (
+    check_vocabularies,
+    counted_on,
+    make_untrained,
+    starting_point,
+    tell_rate,
+)
+from sparsenmt.workflows.training.prepare import prepare
+from sparsenmt.workflows.training.run_checks import is_same_run
+from sparsenmt.workflows.training.sweep_table import Observation, grids, notes, panels, report
+from sparsenmt.workflows.training.train import train
+
+RECORD = "sweep.json"
+"""File of a model directory: the variant that it is; written when the variant is finished."""
+_KEYS = {"--metric": "metrics", "--lowercase": "lowercase", "--tokenize": "tokenize"}
+"""Option of the command -> key of the file in whose place it stands."""
+
+
+@dataclass(frozen=True)
+class VariantRun:
+    """A variant with its recipe, whose updates count from the beginning of the variant."""
+
+    variant: Variant
+    recipe: Recipe
+
+    @property
+    def name(self) -> str:
+        return self.variant.name
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.recipe.directory)
+
+    def is_finished(self) -> bool:
+        """Return True if the directory holds the finished variant; it needs no checkpoints and no starting model."""
+        path = self.directory / RECORD
+        try:
+            if not path.exists():
+                return False
+            written, now = read_sealed(path, hint="The variant is made again."), self.record()
+            if not isinstance(written.get("recipe"), dict):
+                return False
+            recipe = load_resolved_recipe(written["recipe"], origin=str(path))
+            store.read_manifest(self.directory)
+        except UserError:
+            return False
+        same = all(written.get(key) == now[key] for key in ("updates", "restart", "weights"))
+        return same and now["from"] in (written.get("from"), "gone") and is_same_run(recipe, self.recipe)
+
+    def record(self) -> dict[str, Any]:
+        """Return what the finished variant depends on, for `RECORD`."""
+        variant = self.variant
+        there = variant.start is not None and (variant.start / store.WEIGHTS).exists()
+        return {
+            "recipe": self.recipe.model_dump(mode="json", by_alias=True),
+            "from": None if variant.start is None else store.weights_digest(variant.start) if there else "gone",
+            "updates": variant.updates,
+            "restart": variant.restart,
+            "weights": store.weights_digest(self.directory),
+        }
+
+    def state(self) -> str:
+        """Return the progress of the variant, for lists."""
+        if self.is_finished():
+            return "finished"
+        if not (self.directory / store.MANIFEST).exists():
+            return "not begun"
+        checkpoints = find_checkpoints(self.directory)
+        return f"after update {checkpoints[-1].update:,}" if checkpoints else "begun"
+
+    def needs_checkpoints_of(self, other: VariantRun) -> bool:
+        """Return True if the variant continues from the checkpoints of another one."""
+        variant = self.variant
+        same = variant.start is not None and variant.start.resolve() == other.directory.resolve()
+        return same and not variant.restart and variant.updates != 0
+
+
+@dataclass(frozen=True)
+class SweepTable:
+    """The measurements of a sweep as text, and the files that they were written to."""
+
+    text: str
+    files: list[Path]
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """The number of variants that were run, the names of those that failed, and the table.
+
+    Args:
+        table: None in all but the first of several processes.
+    """
+
+    variants: int
+    failed: list[str]
+    table: SweepTable | None
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """A sweep with the recipes of all its variants.
+
+    Args:
+        output: folder of the variants and of the table.
+        scoring: of all variants; without metrics: each by that of its recipe's validation.
+        fitted: `_scoring_of` a text, by what it depends on.
+        model_run: device of the evaluation, and changes to the decoding options of all variants.
+    """
+
+    sweep: Sweep
+    runs: list[VariantRun]
+    output: Path
+    scoring: ScoringOptions
+    model_run: ModelRun = AS_IN_RECIPE
+    fitted: dict[tuple[Any, ...], ScoringOptions] = field(default_factory=dict, compare=False)
+
+    def select(self, patterns: Sequence[str]) -> list[VariantRun]:
+        """Return the variants whose names match a pattern (`topk-*`); without patterns, all.
+
+        Raises:
+            UserError: a pattern matches none.
+        """
+        for pattern in patterns:
+            if not any(fnmatchcase(run.name, pattern) for run in self.runs):
+                names = ", ".join(run.name for run in self.runs)
+                raise UserError(f"no variant is named '{pattern}'", where="--only", hint=f"There are: {names}.")
+        return [run for run in self.runs if not patterns or any(fnmatchcase(run.name, each) for each in patterns)]
+
+    def run(self, chosen: Sequence[VariantRun]) -> list[str]:
+        """Train and evaluate variants, one after the other; a variant that fails does not stop the others.
+
+        Returns:
+            names of the variants that failed; their errors are printed.
+
+        Raises:
+            UserError: before any work, if a model that a variant begins from is missing; or data cannot be prepared.
+        """
+        self._check_starts(chosen)
+        failed = []
+        with resumable():
+            for each in chosen:
+                if not Path(each.recipe.data.directory).exists() and not is_distributed() and not each.is_finished():
+                    notify(prepare(each.recipe).describe())
+            for number, each in enumerate(chosen, start=1):
+                head = f"[{number}/{len(chosen)}] {each.name}"
+                try:
+                    if each.is_finished():
+                        notify(f"{head}: finished")
+                    else:
+                        notify(f"{head}: {each.directory}")
+                        self._train(each)
+                    for text in (evaluation_text(each.recipe, kind) for kind in self.sweep.sets):
+                        if isinstance(text, PlainText) and is_main_process():
+                            evaluate_text(each.directory, text, device=self.model_run.device)
+                        elif isinstance(text, TestText) and is_main_process():
+                            scoring = self._scoring_of(each, text)
+                            evaluate(each.directory, text, scoring, run=self.model_run)
+                except UserError as error:
+                    if is_distributed():
+                        raise  # the others wait for this process in the same variant
+                    failed.append(each.name)
+                    notify(f"{head}: failed: {error}", needed=True)
+        return failed
+
+    def _check_starts(self, chosen: Sequence[VariantRun]) -> None:
+        """Check that every model that a variant begins from exists, or is made before it."""
+        made_here = {run.directory.resolve(): run for run in self.runs}
+        for number, run in enumerate(chosen):
+            start = run.variant.start
+            if start is None or run.is_finished():
+                continue
+            earlier = made_here.get(start.resolve())
+            if earlier is None:
+                store.read_manifest(start)
+            elif not earlier.is_finished() and earlier not in chosen[:number]:
+                raise UserError(
+                    f"variant {run.name} begins from variant {earlier.name}, which is not finished",
+                    where=str(self.sweep.path),
+                    hint=f"Put {earlier.name} before it, and name it with `--only` too.",
+                )
+
+    def _train(self, run: VariantRun) -> None:
+        """Train a variant, or resume it; write its record when it is finished."""
+        variant, recipe, origin = run.variant, run.recipe, None
+        if variant.start is not None:
+            remedy = "Write `restart: true`, to begin with its weights and a new optimizer, or name another model."
+            weights_only = variant.restart or variant.updates == 0
+            origin, progress = starting_point(variant.start, weights_only=weights_only, remedy=remedy)
+            if variant.updates != 0:  # otherwise nothing is trained, and its settings are only read
+                tell_rate(recipe, progress)
+                recipe = counted_on(recipe, progress, variant.updates)
+            check_vocabularies(recipe, variant.start)
+        if origin is not None and variant.updates == 0:
+            make_untrained(recipe, origin)
+        else:
+            train(recipe, origin)
+        if is_main_process():
+            write_sealed(run.directory / RECORD, run.record())
+            if self.sweep.remove_checkpoints and not any(other.needs_checkpoints_of(run) for other in self.runs):
+                shutil.rmtree(run.directory / "checkpoints", ignore_errors=True)
+
+    def _asked_of(self, run: VariantRun) -> ScoringOptions:
+        own = text_metric_of(run.recipe) if run.recipe.data.is_language_model else metric_of(run.recipe)
+        return self.scoring.with_default((own,))
+
+    def _scoring_of(self, run: VariantRun, text: TestText | PlainText) -> ScoringOptions:
+        """Return the settings of a variant's scores, with the tokenizer that fits its text."""
+        asked, data = self._asked_of(run), run.recipe.data
+        if isinstance(text, PlainText):
+            return asked
+        key = (asked, text, data.target_language, run.recipe.training.validation.tokenize)
+        if key not in self.fitted:
+            self.fitted[key] = fit_to_text(asked, text.read()[1], {run.name: run.recipe})
+        return self.fitted[key]
+
+    def check_scoring(self) -> None:
+        """Check that all variants can be scored, and can share a table.
+
+        Raises:
+            UserError: a text lacks what a metric needs; or one table would hold the scores of different metrics, or of
+                one text by different tokenizers.
+        """
+        first: dict[tuple[str, ...], VariantRun] = {}
+        checked: set[tuple[Any, ...]] = set()
+        texts: dict[tuple[TestText, tuple[str, ...]], tuple[VariantRun, ScoringOptions]] = {}
+        for run in self.runs:
+            scoring = self._asked_of(run)
+            first.setdefault(scoring.metrics, run)
+            if run.recipe.data.is_language_model:
+                check_text_metrics(scoring)
+                continue
+            for text in filter(None, (recipe_text(run.recipe, kind) for kind in self.sweep.sets)):
+                if (scoring, text.documents is None) not in checked:
+                    check_metrics_fit(text, scoring)
+                    checked.add((scoring, text.documents is None))
+                if not (text.source.exists() and text.reference.exists()):
+                    continue  # it may be made later; a table of what is kept reads it then
+                fitted = self._scoring_of(run, text)
+                before, earlier = texts.setdefault((text, scoring.metrics), (run, fitted))
+                if fitted.tokenize != earlier.tokenize:
+                    raise UserError(
+                        f"{before.name} would be scored by the tokenizer {earlier.tokenize}, and {run.name} by "
+                        f"{fitted.tokenize}, in one table",
+                        where=str(self.sweep.path),
+                        hint="Write `tokenize`, for all variants alike.",
+                    )
+        layout = self.sweep.layout
+        axes = () if layout is None else (*axes_of(layout.rows), *layout.column_axes, *axes_of(layout.sections))
+        if len(first) > 1 and layout is not None and "metric" not in axes:
+            (ours, one), (theirs, other) = list(first.items())[:2]
+            raise UserError(
+                f"{one.name} would be judged by {ours[0]}, and {other.name} by {theirs[0]}, in one table",
+                where=str(self.sweep.path),
+                hint="Write `metrics`, for all variants alike, or make `metric` an axis of the table.",
+            )
+
+    @property
+    def test(self) -> PairedTest:
+        """The significance test of differences to the baseline."""
+        return PairedTest(self.sweep.significance, self.sweep.resamples)
+
+    def observations(self) -> list[Observation]:
+        """Return the cached results of all variants; trains and translates nothing."""
+        finished = {run.name: run.is_finished() for run in self.runs}
+        found: list[Observation] = []
+        for kind in self.sweep.sets:
+            kept: dict[str, Evaluation | TextEvaluation] = {}
+            for run in self.runs:
+                evaluation = self._kept(run, kind) if finished[run.name] else None
+                if evaluation is not None:
+                    kept[run.name] = evaluation
+            for run in self.runs:
+                found += self._observed(run, kind, kept)
+        return found
+
+    def _kept(self, run: VariantRun, kind: str) -> Evaluation | TextEvaluation | None:
+        """Return the kept results of a finished variant."""
+        text = evaluation_text(run.recipe, kind)
+        if isinstance(text, PlainText):
+            return kept_text_evaluation(run.directory, text)
+        if text is None:
+            return None
+        return kept_evaluation(run.directory, text, self._scoring_of(run, text), self.model_run)
+
+    def _observed(
+        self, run: VariantRun, kind: str, kept: Mapping[str, Evaluation | TextEvaluation]
+    ) -> list[Observation]:
+        """Return the results of one variant on one set, one for each metric."""
+        own, baseline = kept.get(run.name), self._baseline(run)
+        other = None if baseline is None else kept.get(baseline.name)
+        text = evaluation_text(run.recipe, kind)
+        result = []
+        scoring = self._asked_of(run) if own is None or text is None else self._scoring_of(run, text)
+        same_text = baseline is not None and evaluation_text(baseline.recipe, kind) == text
+        against = baseline.variant.group if baseline is not None and same_text else None
+        measured = {} if own is None else _measured(run, own, other)
+        for metric in scoring.metrics:
+            labels = {**run.variant.labels, "set": kind, "metric": metric}
+            judged = against if own is None or other is None or are_comparable(own, other, metric) else None
+            observed = Observation(run.name, labels, {}, group=run.variant.group, baseline=judged)
+            if own is None:
+                result.append(observed)
+                continue
+            values = {"quality": own.scores[scoring.key(metric)], **measured}
+            tested = None
+            if other is not None and text is not None and other.key["text"] == own.key["text"]:
+                tested = difference(own, other, metric, text, run.recipe.data.target_language, scoring, self.test)
+            signature = own.signatures[scoring.key(metric)]
+            result.append(replace(observed, values=values, test=tested, sentences=own.sentences, signature=signature))
+        return result
+
+    def _baseline(self, run: VariantRun) -> VariantRun | None:
+        """Return the variant that this one is compared with: of its seed, or the only one; without a layout the first.
+
+        Returns:
+            None if there is no baseline, or this variant is one.
+        """
+        layout, labels = self.sweep.layout, run.variant.labels
+        if layout is None:
+            found = [other for other in self.runs if other.variant.group == self.runs[0].variant.group]
+        elif layout.baseline:
+            wanted = {**labels, **{axis: str(label) for axis, label in layout.baseline.items()}}
+            free = {} if "seed" in layout.baseline else {"seed": ""}
+            found = [other for other in self.runs if {**other.variant.labels, **free} == {**wanted, **free}]
+        else:
+            return None
+        if run in found:
+            return None
+        alike = [other for other in found if other.variant.labels.get("seed") == labels.get("seed")]
+        return next(iter(alike or (found if len(found) == 1 else [])), None)
+
+    def tabulate(self) -> SweepTable:
+        """Lay out the cached results; write them as text, CSV, JSON and plot if there are any."""
+        sweep, found = self.sweep, self.observations()
+        rows = report(sweep.name, sweep.title, found, sweep.axes)
+        if sweep.layout is None:
+            parts = [render(rows)]
+        else:
+            parts = [sweep.title, *(str(grid) for grid in grids(sweep.layout, found))]
+        text = "\n\n".join(filter(None, [*parts, "\n".join(notes(sweep.layout, found, self.test))]))
+        if not any(each.values for each in found):
+            return SweepTable(text, [])
+        written = ReportFiles(self.output / "table.json", self.output / "table.csv").write(rows)
+        written.append(self.output / "table.txt")
+        write_text(written[-1], f"{text}\n")
+        drawn = [] if sweep.layout is None else panels(sweep.layout, found)
+        if drawn and importlib.util.find_spec("matplotlib") is not None:
+            written += ReportFiles(plot=self.output / "table.png").write(
+                rows, lambda: describe(curves(drawn), sweep.title or sweep.name)
+            )
+        return SweepTable(text, written)
+
+
+def plan_sweep(
+    sweep: Sweep,
+    overrides: Sequence[str] = (),
+    output: Path | None = None,
+    scoring: ScoringOptions | None = None,
+    model_run: ModelRun = AS_IN_RECIPE,
+) -> SweepPlan:
+    """Read the recipes of all variants.
+
+    Args:
+        overrides: ``key.path=value``, laid over every variant.
+        output: folder to use instead of the sweep's directory.
+        scoring: what it names stands in place of the file's keys.
+        model_run: device of the evaluation, and changes to the decoding options of all variants.
+
+    Raises:
+        UserError: a recipe is wrong, or two variants cannot share their prepared data.
+    """
+    folder, runs = output or sweep.directory, []
+    names = {variant.name for variant in sweep.variants}
+    for variant in sweep.variants:
+        try:
+            recipe = load_recipe(variant.recipe, [*variant.settings, *overrides])
+        except UserError as error:
+            error.where = f"{error.where} (variant {variant.name})"
+            raise
+        if variant.labels.get("seed") is not None and recipe.training.seed != int(float(variant.labels["seed"])):
+            keys = [".".join(SEED), SEED[0]]
+            given = [text for text in overrides if text.partition("=")[0].strip() in keys]
+            raise UserError(
+                "the sweep has `seeds`, which give the seed",
+                where=f"override '{', '.join(given)}'",
+                hint=f"Leave it out, or change `seeds` in {sweep.path}.",
+            )
+        named = {"directory": str(folder / variant.name), "name": f"{sweep.name}-{variant.name}"}
+        if str(variant.start) in names:
+            variant = replace(variant, start=folder / str(variant.start))
+        runs.append(VariantRun(variant, recipe.model_copy(update=named)))
+    for run in runs:
+        if run.recipe.data.task != runs[0].recipe.data.task:
+            raise UserError(
+                f"{runs[0].name} and {run.name} have different tasks, whose scores cannot share a table",
+                where=f"variant {run.name}: data.task",
+                hint="Write a sweep file for each task.",
+            )
+        for option in ("beam_size", "batch_tokens") if run.recipe.data.is_language_model else ():
+            if getattr(model_run, option) is not None:
+                where = "--" + option.replace("_", "-")
+                raise UserError("language models are not searched", where=where, hint="Leave it out.")
+    for run in runs:
+        if "test" in sweep.sets and run.recipe.data.test is None:
+            raise UserError(
+                f"the recipe of variant {run.name} has no `data.test`",
+                where=f"{sweep.path}: sets",
+                hint="Add it to the recipe, or write `sets: [dev]`.",
+            )
+    _check_data(runs)
+    asked = scoring or ScoringOptions()
+    metrics, tokenize = asked.metrics or sweep.metrics, asked.tokenize or sweep.tokenize
+    scored = ScoringOptions(metrics, asked.lowercase or sweep.lowercase, tokenize, asked.language)
+    plan = SweepPlan(sweep, runs, folder, scored, model_run)
+    of_file = {"--metric": not asked.metrics, "--lowercase": not asked.lowercase, "--tokenize": asked.tokenize is None}
+    try:
+        plan.check_scoring()
+    except UserError as error:
+        if of_file.get(error.where or ""):
+            error.where = f"{sweep.path}: {_KEYS[error.where or '']}"
+        raise
+    return plan
+
+
+def _measured(
+    run: VariantRun, found: Evaluation | TextEvaluation, baseline: Evaluation | TextEvaluation | None
+) -> dict[str, float | None]:
+    """Return the values of a finished variant that do not depend on a metric."""
+    attended = found.overall("attended")
+    theirs = None if baseline is None else baseline.overall("attended")
+    spans = (
+        {"mean_span": found.mean_span, "longest_span": found.longest_span} if isinstance(found, TextEvaluation) else {}
+    )
+    speed, deviation = training_speed(run.directory)
+    return {
+        **spans,
+        "fewer_attended": None if attended is None or theirs is None else theirs / attended,
+        "parameters": found.parameters,
+        "sparsity": found.sparsity,
+        "attended": attended,
+        "density": found.overall("density"),
+        "training_speed": speed,
+        "training_deviation": deviation,
+        "training_seconds": training_time(run.directory),
+        "updates": training_updates(run.directory),
+    }
+
+
+def _check_data(runs: Sequence[VariantRun]) -> None:
+    """Check that variants with the same data directory have the same data settings."""
+    first: dict[str, tuple[VariantRun, dict[str, Any]]] = {}
+    for run in runs:
+        settings = preparation_settings(run.recipe.data, required_features(run.recipe))
+        other, theirs = first.setdefault(run.recipe.data.directory, (run, settings))
+        if changed := describe_changes(theirs, settings, "data"):
+            raise UserError(
+                f"the variants {other.name} and {run.name} want different data there: {'; '.join(changed)}",
+                where=run.recipe.data.directory,
+                hint="Give one of them another `data.directory` under `set`.",
+            )
+
+
+def sweep(
+    file: Path,
+    overrides: Sequence[str] = (),
+    *,
+    only: Sequence[str] = (),
+    output: Path | None = None,
+    scoring: ScoringOptions | None = None,
+    model_run: ModelRun = AS_IN_RECIPE,
+) -> SweepResult:
+    """Train and evaluate the variants that a file describes, and tabulate them.
+
+    Args:
+        overrides: as for `plan_sweep`.
+        only: names of variants, with ``*`` and ``?``; empty: all.
+        output, scoring, model_run: as for `plan_sweep`.
+
+    Raises:
+        UserError: the file or a recipe is wrong. A variant that fails later is listed in the result.
+    """
+    check_lists(overrides=overrides, only=only)
+    plan = plan_sweep(read_sweep(file), overrides, output, scoring, model_run)
+    chosen = plan.select(only)
+    failed = plan.run(chosen)
+    return SweepResult(len(chosen), failed, plan.tabulate() if is_main_process() else None)

@@ -1,0 +1,389 @@
+"""Train a model on prepared data: the run directory, the trainer with its validation, and the final weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sparsenmt import store
+from sparsenmt.assemble import (
+    build_model,
+    check_frozen_losses,
+    check_losses,
+    check_training_memory,
+    choose_trained,
+    without_gain,
+)
+from sparsenmt.data.batching import EpochPlan
+from sparsenmt.data.prepared_data import PreparedData, PreparedText
+from sparsenmt.data.streams import StreamPlan
+from sparsenmt.data.text_sides import TextSides
+from sparsenmt.errors import UserError
+from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.model.transformer import Transformer
+from sparsenmt.process.devices import pick_device, use_threads
+from sparsenmt.process.interrupts import resumable
+from sparsenmt.process.progress import notify
+from sparsenmt.process.runtime import KEPT_KERNELS, KEPT_KERNELS_FP32, limit_kernel_caches
+from sparsenmt.process.workers import Workers
+from sparsenmt.recipe.schema import Recipe
+from sparsenmt.storage.files import describe_change, directory_lock
+from sparsenmt.storage.tensors import read_header
+from sparsenmt.training.checkpoints import Checkpoint, average_weights, clean_checkpoints, find_checkpoints
+from sparsenmt.training.loop import Trainer, Validate
+from sparsenmt.training.merge import merge_adapters
+from sparsenmt.training.precision import MasterWeights, pick_dtype
+from sparsenmt.training.segments import LanguageModelTask
+from sparsenmt.training.sentence_pairs import TranslationTask
+from sparsenmt.training.state import Progress
+from sparsenmt.training.task import TrainingTask
+from sparsenmt.training.training_log import truncate_log
+from sparsenmt.training.validation_history import limit_reached, losses_without_target
+from sparsenmt.workflows.training.checkpoint_choice import choose, mean_of, mean_sizes, warn_of_damage
+from sparsenmt.workflows.training.prepare import open_data, sides_of, warn_of_missing_words
+from sparsenmt.workflows.training.run_checks import (
+    check_lengths,
+    check_same_run,
+    check_start,
+    frames_of,
+    same_vocabularies,
+)
+from sparsenmt.workflows.training.text_validation import make_text_validator
+from sparsenmt.workflows.training.validation import (
+    check_validation,
+    make_validator,
+    recorded_tokenizer,
+    validation_scoring,
+)
+
+
+@dataclass(frozen=True)
+class StartingPoint:
+    """The beginning of a run: the weights of a model, or the whole state in another run's checkpoint."""
+
+    directory: Path
+    checkpoint: Checkpoint | None = None
+
+    def record(self) -> dict[str, str]:
+        """Return path and hash of the weights, for the manifest of the new model."""
+        store.read_manifest(self.directory)
+        if self.checkpoint is None:
+            return {"path": str(self.directory), "sha256": store.weights_digest(self.directory)}
+        path = self.checkpoint.path
+        hint = "Take the checkpoint from a copy, or name another model."
+        return {"path": str(path), "sha256": read_header(path / store.WEIGHTS, hint=hint)[0]}
+
+
+@dataclass(frozen=True)
+class _RunDirectory:
+    """A model directory that this process may write to.
+
+    Args:
+        newest: checkpoint to resume from; None: the run begins.
+        changed: key, old and new value of what the recipe changes without making it another run.
+        started_from: `StartingPoint.record` of the run.
+    """
+
+    path: Path
+    newest: Checkpoint | None
+    changed: list[tuple[str, Any, Any]]
+    started_from: dict[str, str] | None
+
+    def is_complete(self, recipe: Recipe) -> bool:
+        """Return True if the recipe's last update is reached and the final weights are written."""
+        if self.newest is None:
+            return False
+        progress = self.newest.progress()
+        over = progress.finished and limit_reached(progress, recipe.training, recipe.losses)
+        return over and store.weights_after(self.path) == self.newest.update
+
+
+def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
+    """Train a model and write its final weights; resume a run that was interrupted.
+
+    Args:
+        recipe: its `directory` becomes the model directory, its `data.directory` holds the prepared data.
+        start: where to begin; None: random weights.
+
+    Raises:
+        UserError: the data are not prepared as the recipe says, the directory belongs to another run, or training
+            fails.
+    """
+    options = recipe.training
+    use_threads(options.threads)
+    device = pick_device(options.device)
+    with resumable():
+        workers = Workers.join(device)
+        with workers.checked_together(device):
+            data = _checked_data(recipe, workers, device)
+        with workers.checked_together(device):
+            check_same_run(
+                recipe, data.fingerprint, None if start is None else start.record()["sha256"], workers, device
+            )
+        with _open_run(recipe, data.fingerprint, start, workers) as run:
+            progress = None if run.newest is None else run.newest.progress()
+            tell = notify if workers.is_main_process else _keep_silent
+            scoring = validation_scoring(recipe, data, progress, tell) if isinstance(data, PreparedData) else None
+            if run.newest is not None and run.is_complete(recipe):
+                notify(f"{run.path}: the run ended after update {run.newest.update:,}; nothing is left to do")
+                return
+            torch.manual_seed(options.seed + workers.rank)
+            trainer = make_trainer(recipe, data, run.path, device, workers, None if run.newest else start, scoring)
+            # Before a new directory has a recipe, which could not be corrected any more.
+            with workers.checked_together(device):
+                if workers.is_main_process and not (run.newest and run.newest.progress().finished):
+                    _try_validation(recipe, data, trainer, scoring)
+            _begin_or_resume(run, recipe, data, trainer, start)
+            workers.barrier()
+            if not trainer.progress.finished:
+                trainer.run()
+            if workers.is_main_process:
+                finish(recipe, run.path, trainer.progress, trainer.validate)
+            workers.barrier()  # the weights exist when the function returns, in every process
+
+
+_TRIED = 2  # sentences; a hundred times as many tokens of a text
+
+
+def _try_validation(
+    recipe: Recipe, data: PreparedData | PreparedText, trainer: Trainer, scoring: ScoringOptions | None
+) -> None:
+    """Validate a few sentences with the weights at hand: faults of a validation show before hours of training.
+
+    What only a validation loads is then loaded before the memory of the first update. Random states do not change.
+    """
+    device = trainer.device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        if isinstance(data, PreparedData):
+            validate: Validate = make_validator(recipe, data, device, scoring, most=_TRIED)
+        else:
+            validate = make_text_validator(recipe, data, device, most=100 * _TRIED)
+        validate(merge_adapters(trainer.weights.state()))
+
+
+def _checked_data(recipe: Recipe, workers: Workers, device: torch.device) -> PreparedData | PreparedText:
+    """Open the prepared data, and check that the recipe can be trained on them."""
+    data = open_data(recipe)
+    if isinstance(data, PreparedData):
+        check_lengths(recipe, data)
+        check_validation(recipe)
+    else:
+        _streams(recipe, data).batches(0, workers.rank, workers.size)  # refused before anything is written
+    sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
+    check_training_memory(recipe, **sizes, device=device)
+    return data
+
+
+@contextmanager
+def _open_run(
+    recipe: Recipe, fingerprint: str, start: StartingPoint | None, workers: Workers
+) -> Iterator[_RunDirectory]:
+    """Check the model directory, lock it, and find the checkpoint to resume from."""
+    directory = Path(recipe.directory)
+    record = None if start is None else start.record()
+    digest = None if record is None else record["sha256"]
+
+    def check() -> list[tuple[str, Any, Any]]:
+        return check_start(directory, recipe, fingerprint, digest, _newest_progress(directory))
+
+    check()
+    workers.barrier()  # every process has checked the directory before the first one writes to it
+    with ExitStack() as stack:
+        if workers.is_main_process:
+            store.make_directory(directory)
+            stack.enter_context(directory_lock(directory, "trains in this directory"))
+            for message in clean_checkpoints(directory):
+                notify(f"warning: {message}")
+        workers.barrier()
+        changed = check()  # again: now no other run can write
+        checkpoints = find_checkpoints(directory)
+        yield _RunDirectory(directory, checkpoints[-1] if checkpoints else None, changed, record)
+
+
+def _newest_progress(directory: Path) -> Progress | None:
+    """Return the progress of the newest checkpoint, None if there is none; `clean_checkpoints` names damaged ones."""
+    found = find_checkpoints(directory)
+    for checkpoint in reversed(found):
+        with suppress(UserError):
+            return checkpoint.progress()
+    return Progress() if found else None
+
+
+def _text_sides(recipe: Recipe, data: PreparedData | PreparedText, start: StartingPoint | None) -> TextSides | None:
+    """Return the sides of the training text, and of that of the model where it begins; of a text, its segments.
+
+    None for a language model whose positions have no end.
+    """
+    if isinstance(data, PreparedText):
+        length = recipe.training.segment_length
+        return None if recipe.model.positions == "none" else TextSides((length, length))
+    learned = None if start is None else store.text_sides(start.directory)
+    return sides_of(recipe, data.train, data.dev, data.tokenizers).at_least(learned)
+
+
+def _begin_or_resume(
+    run: _RunDirectory,
+    recipe: Recipe,
+    data: PreparedData | PreparedText,
+    trainer: Trainer,
+    start: StartingPoint | None,
+) -> None:
+    """Write a new model directory; or restore the newest checkpoint and drop what was logged after it."""
+    leads = trainer.workers.is_main_process
+    if run.newest is None:
+        if leads:
+            parts = (data.tokenizers, data.features, data.fingerprint)
+            sides = _text_sides(recipe, data, start)
+            store.initialise(run.path, recipe, *parts, started_from=run.started_from, text=sides)
+            if run.started_from is None and (recipe.training.freeze or recipe.training.lora is not None):
+                notify("warning: what is frozen keeps its random initial weights: give a trained model with --from")
+        return
+    trainer.restore(run.newest)
+    if not leads:
+        return
+    truncate_log(run.path, trainer.progress)
+    notify(f"{run.path}: resumes after update {trainer.progress.update:,}")
+    if (before := trainer.progress.workers) != (now := trainer.workers.size):
+        notify(f"it began with {before} processes and continues with {now}: updates keep their batches")
+    if run.changed:
+        store.write_recipe(run.path, recipe)
+        notify("changed: " + "; ".join(describe_change(*change) for change in run.changed))
+
+
+def make_trainer(
+    recipe: Recipe,
+    data: PreparedData | PreparedText,
+    directory: Path,
+    device: torch.device,
+    workers: Workers,
+    start: StartingPoint | None,
+    scoring: ScoringOptions | None = None,
+) -> Trainer:
+    """Build the trainer of a recipe: model, weights, data, losses and validation.
+
+    Args:
+        start: as for `train`; None also where the trainer is restored from a checkpoint of its own.
+        scoring: `validation_scoring` of a translation; None: that of a new run.
+    """
+    options = recipe.training
+    sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
+    model = build_model(recipe.model, **sizes, seed=options.seed).to(device)
+    check_losses(recipe, model)
+    for note in without_gain(recipe.model, model) if workers.is_main_process else ():
+        notify(f"warning: {note}")
+    if start is not None and start.checkpoint is None:
+        _load_starting_weights(recipe, model, start.directory, report=workers.is_main_process)
+    choose_trained(recipe, model)
+    check_frozen_losses(recipe, model)
+    for note in _notes_on_trained(recipe, model) if workers.is_main_process else ():
+        notify(note)
+    task: TrainingTask
+    validator: Validate
+    tokenizer = None
+    if isinstance(data, PreparedData):
+        if workers.is_main_process:
+            warn_of_missing_words(recipe, (source for source, _ in data.dev_lines))
+        scoring = scoring or validation_scoring(recipe, data)
+        tokenizer = recorded_tokenizer(scoring)
+        validator = make_validator(recipe, data, device, scoring)
+        frames = frames_of(recipe, data)
+        plan = EpochPlan(data.train, data.train_weights, options.batch_tokens, options.seed, frames)
+        task = TranslationTask(model, data.train, plan, options, workers, device, frames)
+    else:
+        validator = make_text_validator(recipe, data, device)
+        task = LanguageModelTask(model, _streams(recipe, data), options, workers, device)
+    dtype = pick_dtype(options.compute_dtype, device)
+    limit_kernel_caches(KEPT_KERNELS_FP32 if dtype == torch.float32 else KEPT_KERNELS)
+    weights = MasterWeights(model, dtype)
+    trainer = Trainer(
+        model,
+        weights,
+        task,
+        options,
+        losses=recipe.losses,
+        directory=directory,
+        validate=validator,
+        workers=workers,
+        device=device,
+    )
+    if start is not None and start.checkpoint is not None:
+        trainer.take_over(start.checkpoint)
+    trainer.progress.tokenizer = tokenizer
+    return trainer
+
+
+def _notes_on_trained(recipe: Recipe, model: Transformer) -> list[str]:
+    """Notes on what a run trains, if that is not the whole model.
+
+    Args:
+        model: after `choose_trained`.
+    """
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    count, trained = sum(size for size, _ in sizes), sum(size for size, learns in sizes if learns)
+    if trained == count:
+        return []
+    notes = [f"{trained:,} of {count:,} parameters are trained"]
+    tie, alone = recipe.model.tie_embeddings, recipe.training.lora is None  # with adapters all tables are frozen
+    if alone and tie in ("all", "target") and not model.output_table.requires_grad:
+        notes.append(
+            f"the output shares its table with the embeddings (model.tie_embeddings: {tie}): it is frozen, too"
+        )
+    return notes
+
+
+def _streams(recipe: Recipe, data: PreparedText) -> StreamPlan:
+    """Return the streams of a language model's training; UserError if the text is too short for them."""
+    options = recipe.training
+    return StreamPlan(data.train, data.train_weights, options.streams, options.segment_length, options.seed)
+
+
+def _keep_silent(message: str) -> None:
+    """Print nothing: in all processes but the main one."""
+
+
+def _load_starting_weights(recipe: Recipe, model: Transformer, directory: Path, *, report: bool) -> None:
+    """Load a trained model's weights; weights that it does not have keep their initial values."""
+    given, added = store.starting_weights(directory, model)
+    model.load_state_dict(given)
+    if report and added:
+        notify(f"{directory} does not have {', '.join(added)}: initial values")
+    if report and not same_vocabularies(Path(recipe.data.directory), directory):
+        notify(f"warning: {directory} has other vocabularies: its embeddings belong to other tokens")
+
+
+def finish(recipe: Recipe, directory: Path, progress: Progress, validate: Validate) -> None:
+    """Write the final weights: the best on the validation text among means and single checkpoints, or a fixed mean.
+
+    Args:
+        progress: of the last checkpoint.
+        validate: measures a mean.
+    """
+    found = find_checkpoints(directory)
+    training = recipe.training
+    last = min(training.average_last, len(found))
+    # A language model has losses of parameters only, which do not compete with its quality on the validation text.
+    free = [] if recipe.data.is_language_model else losses_without_target(recipe.losses)
+    choice = None
+    if last and (training.choose_average == "none" or free):
+        taken = tuple(found[-last:])
+        description = mean_of(taken)
+        if free and training.choose_average != "none":
+            description += f"; quality does not choose, because {free[0]} has a weight and no target"
+    else:
+        validated = progress.validated
+        choice = choose(found, mean_sizes(last), validated, recipe, validate, tokenizer=progress.tokenizer)
+        taken, description = choice.taken.checkpoints, choice.describe()
+    store.write_weights(
+        directory,
+        average_weights(taken),
+        after=found[-1].update,
+        made_of=[checkpoint.update for checkpoint in taken],
+        warnings=warn_of_damage(directory, training.average_last, () if choice is None else choice.best),
+        average=None if choice is None else choice.record(),
+    )
+    notify(f"{directory / store.WEIGHTS}: {description}")
