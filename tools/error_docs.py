@@ -75,9 +75,12 @@ class Group(NamedTuple):
     files: tuple[str, ...]
 
 
+_FOLDERS = ("commands", *(f"workflows/{room}" for room in ("training", "decoding", "evaluation", "conversion")))
+
+
 def _application(*names: str) -> tuple[str, ...]:
     """The prefixes of a command's files and of its workflow's."""
-    return tuple(f"{folder}/{name}" for name in names for folder in ("commands", "workflows"))
+    return tuple(f"{folder}/{name}" for name in names for folder in _FOLDERS)
 
 
 GROUPS = (
@@ -100,9 +103,17 @@ GROUPS = (
     Group(
         "`sparsenmt train` and `sparsenmt finetune-l0`",
         "",
-        (*_application("train", "run_checks", "validate", "finetune", "continue_training"), "training/"),
+        (
+            *_application("train", "run_checks", "validate", "finetune", "continue_training"),
+            "training/",
+            "process/workers.py",
+        ),
     ),
-    Group("Model directories and other files", "", ("store.py", "files.py", "tensors.py", *_application("average"))),
+    Group(
+        "Model directories and other files",
+        "",
+        ("store.py", "storage/files.py", "storage/tensors.py", *_application("average")),
+    ),
     Group(
         "`sparsenmt decode`",
         "",

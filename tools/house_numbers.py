@@ -64,7 +64,6 @@ REASONS = {
     "sparsenmt.sparsity.fixed_maps": "the attention maps of the paper, beside the heads that use them",
     "sparsenmt.data.prepare.encoder_pool": "processes and what they are sent: no stage or file in it, tested alone",
     "sparsenmt.training.gradient_buckets": "when and how gradients are summed: knows no loss, tested alone",
-    "sparsenmt.process.allocator": "how the C library gives memory back: knows no training",
     "sparsenmt.workflows.evaluation.benchmark.workloads": "what is timed: measures nothing",
 }
 """Module -> why it is a file of its own although a single module, of the same layer, imports it."""

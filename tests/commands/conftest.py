@@ -114,7 +114,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Diagram]]:
         found[path.name] = diagrams(figure)
         save(figure, path)
 
-    for module in ("report.output_files", "workflows.depth_table"):
+    for module in ("report.output_files", "workflows.evaluation.depth_table"):
         monkeypatch.setattr(f"sparsenmt.{module}.save", noting)
     return found
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.training.test_distribution import ENVIRONMENT, environment_of, free_port
+from tests.process.test_workers import ENVIRONMENT, environment_of, free_port
 
 from sparsenmt.workflows.evaluation import score
 from tests.commands.support import Run

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.errors import UserError
 from sparsenmt.model.depth_plan import DepthPlan
-from sparsenmt.process import workers as distribution
+from sparsenmt.process import workers
 from sparsenmt.process.interrupts import Interrupted, listening
 from sparsenmt.process.workers import Launch, Workers
 from sparsenmt.recipe.schema import AuxiliaryLoss
@@ -281,7 +281,7 @@ def test_an_environment_without_a_variable(missing: str) -> None:
 @pytest.fixture
 def lonely(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], int]:
     """Sets the environment of one of two processes, whose other one never comes; returns the port."""
-    monkeypatch.setattr(distribution, "_QUIET", 0.0)
+    monkeypatch.setattr(workers, "_QUIET", 0.0)
 
     def set_up(rank: int) -> int:
         port = free_port()
@@ -314,7 +314,7 @@ def test_a_process_that_waits_for_its_partner_hears_signals(
     lonely: Callable[[int], int], rank: int, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lonely(rank)
-    monkeypatch.setattr(distribution, "notify", lambda message: os.kill(os.getpid(), number))
+    monkeypatch.setattr(workers, "notify", lambda message: os.kill(os.getpid(), number))
     with listening(), pytest.raises(Interrupted) as caught:
         Workers.join(torch.device("cpu"))
     assert caught.value.number == number

@@ -19,7 +19,7 @@ ENTRIES = [entry for entry in CATALOGUE.entries() if entry.kind in (ERROR, COMPL
 BUILT_ELSEWHERE = {
     ("recipe/validation_errors.py", "_complaint"): "what a validator says",
     ("store.py", "_read_weights"): "`tensors.differing_shapes` counts what differs",
-    ("tensors.py", "check_shapes"): "the same",
+    ("storage/tensors.py", "check_shapes"): "the same",
 }
 # Errors without a place: (file, function) -> why.
 NO_PLACE = {("data/text.py", "check_aligned"): "the message names every file"}

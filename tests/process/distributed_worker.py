@@ -1,4 +1,4 @@
-"""What every process of `test_distribution` runs: a training run, whose weights the first process writes.
+"""What every process of `tests/process/test_workers.py` runs: a training run, whose weights the first process writes.
 
 It goes on from the newest checkpoint, if there is one.
 
