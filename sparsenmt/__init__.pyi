@@ -8,25 +8,25 @@ from sparsenmt.errors import UserError as UserError
 from sparsenmt.evaluation.scorer import ScoringOptions as ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest as PairedTest
 from sparsenmt.store import Bundle as Bundle, open_model as open_model
-from sparsenmt.workflows.average import average as average
-from sparsenmt.workflows.compare import CompareRequest as CompareRequest, compare_models as compare_models
-from sparsenmt.workflows.contrast import (
+from sparsenmt.workflows.training.average import average as average
+from sparsenmt.workflows.evaluation.compare import CompareRequest as CompareRequest, compare_models as compare_models
+from sparsenmt.workflows.evaluation.contrast import (
     ContrastRequest as ContrastRequest,
     ContrastResult as ContrastResult,
     contrast as contrast,
 )
-from sparsenmt.workflows.decode import DecodeRequest as DecodeRequest, decode as decode
-from sparsenmt.workflows.demo import DemoResult as DemoResult, demo as demo
-from sparsenmt.workflows.distill import DistillRequest as DistillRequest, distill as distill
-from sparsenmt.workflows.evaluate import Evaluation as Evaluation, evaluate as evaluate
-from sparsenmt.workflows.export import export_model as export_model
-from sparsenmt.workflows.finetune import (
+from sparsenmt.workflows.decoding.decode import DecodeRequest as DecodeRequest, decode as decode
+from sparsenmt.workflows.training.demo import DemoResult as DemoResult, demo as demo
+from sparsenmt.workflows.training.distill import DistillRequest as DistillRequest, distill as distill
+from sparsenmt.workflows.evaluation.evaluate import Evaluation as Evaluation, evaluate as evaluate
+from sparsenmt.workflows.conversion.export import export_model as export_model
+from sparsenmt.workflows.training.finetune import (
     FinetuneRequest as FinetuneRequest,
     FinetuneResult as FinetuneResult,
     finetune as finetune,
 )
-from sparsenmt.workflows.prepare import prepare as prepare
-from sparsenmt.workflows.score import (
+from sparsenmt.workflows.training.prepare import prepare as prepare
+from sparsenmt.workflows.evaluation.score import (
     ModelUse as ModelUse,
     ScoreOptions as ScoreOptions,
     ScoreResult as ScoreResult,
@@ -35,9 +35,9 @@ from sparsenmt.workflows.score import (
     score_model as score_model,
     score_target as score_target,
 )
-from sparsenmt.workflows.slice import SlicedModel as SlicedModel, slice_model as slice_model
-from sparsenmt.workflows.sweep import SweepResult as SweepResult, sweep as sweep
-from sparsenmt.workflows.test_sets import TestText as TestText
-from sparsenmt.workflows.train import StartingPoint as StartingPoint, train as train
+from sparsenmt.workflows.conversion.slice import SlicedModel as SlicedModel, slice_model as slice_model
+from sparsenmt.workflows.training.sweep import SweepResult as SweepResult, sweep as sweep
+from sparsenmt.workflows.evaluation.test_sets import TestText as TestText
+from sparsenmt.workflows.training.train import StartingPoint as StartingPoint, train as train
 
 __version__: str

@@ -258,7 +258,7 @@ decoding_options = stacked(
 
 
 def decode_request(model: Path, **options: Any) -> DecodeRequest:
-    """Make the request of `workflows.decoding.decode` from its own fields and, for its ``settings``, fields of the recipe."""
+    """Make the request of `decode` from its own fields and, for its ``settings``, fields of the recipe."""
     from sparsenmt.workflows.decoding.decode import DecodeRequest
 
     names = {field.name for field in fields(DecodeRequest)}

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.process.test_workers import ENVIRONMENT, environment_of, free_port
 
 from sparsenmt.workflows.evaluation import score
 from tests.commands.support import Run
+from tests.process.test_workers import ENVIRONMENT, environment_of, free_port
 
 SCRIPT = str(Path(__file__).with_name("several_processes.py"))
 Results = list[list[dict[str, Any]]]
