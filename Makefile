@@ -118,9 +118,9 @@ gpu: $(STAMP)  ## Run everything that a GPU can show: tests, speed, memory, grap
 	@mkdir -p build
 	@$(BIN)/python benchmarks/gpu.py --output build/gpu.md
 
-docs: $(STAMP)  ## Write the generated pages again: docs/recipes.md, docs/errors.md, recipes/README.md
-	$(BIN)/python -m tools.recipe_docs --output docs/recipes.md
-	$(BIN)/python -m tools.error_docs --output docs/errors.md
+docs: $(STAMP)  ## Write the generated pages again: docs/reference/recipes.md, docs/reference/errors.md, recipes/README.md
+	$(BIN)/python -m tools.recipe_docs --output docs/reference/recipes.md
+	$(BIN)/python -m tools.error_docs --output docs/reference/errors.md
 	$(BIN)/python -m tools.recipe_index --output recipes/README.md
 
 # MODELS: model directories, of which the first one's test set is read.

@@ -1,4 +1,4 @@
-"""The words of docs/glossary.md: docstrings, comments, messages and pages do not use the banned ones."""
+"""The words of docs/reference/glossary.md: docstrings, comments, messages and pages do not use the banned ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-GLOSSARY = ROOT / "docs" / "glossary.md"
+GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 
 # What is banned -> what is written instead. Inline code is not looked at.
 BANNED = {
@@ -120,7 +120,7 @@ def found() -> dict[str, list[str]]:
 def test_banned_words_are_not_used(pattern: str) -> None:
     lines, use = found().get(pattern, []), BANNED.get(pattern)
     advice = f"write {use!r}" if use else "say it in plain words"
-    assert not lines, f"{len(lines)} times {pattern}: {advice} (docs/glossary.md)\n" + "\n".join(lines)
+    assert not lines, f"{len(lines)} times {pattern}: {advice} (docs/reference/glossary.md)\n" + "\n".join(lines)
 
 
 def test_the_glossary_has_the_words_to_use() -> None:

@@ -42,8 +42,8 @@ def test_links(page: Path) -> None:
 
 def test_there_are_links() -> None:
     assert len(LINK.findall(prose(ROOT / "README.md"))) > 20
-    assert "docs/glossary.md" in LINK.findall(prose(ROOT / "README.md"))
-    assert anchors(ROOT / "docs/sweeps.md") >= {"comparing-models", "sweeps", "the-file"}
+    assert "docs/reference/glossary.md" in LINK.findall(prose(ROOT / "README.md"))
+    assert anchors(ROOT / "docs/guides/sweeps.md") >= {"comparing-models", "sweeps", "the-file"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
