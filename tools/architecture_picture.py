@@ -30,7 +30,7 @@ _BOX, _SMALL = (236, 62), (112, 24)  # width and height of a part with a descrip
 _BETWEEN = 30  # pixels between two layers
 _MOST = 4  # parts with a description in one layer
 _LINE = 35  # letters of a description in one line
-_FONT = "font-family='Helvetica, Arial, sans-serif'"
+_GREY, _BLUE = "#6b7c93", "#e8f0fa"  # of arrows, and of folders
 
 Edges = set[tuple[str, str]]
 """Pairs of parts: the one that imports, and the one that is imported."""
@@ -127,10 +127,17 @@ def picture(rows: list[list[str]], edges: Edges, text: dict[str, str], folders: 
         f"viewBox='0 0 {_WIDTH} {height:.0f}'>",
         "<title>The parts of sparsenmt: each imports from those below it, an arrow leads to what it imports</title>",
         "<defs><marker id='head' viewBox='0 0 8 8' refX='7' refY='4' markerWidth='7' markerHeight='7' orient='auto'>"
-        "<path d='M0,0 L8,4 L0,8 z' fill='#6b7c93'/></marker></defs>",
+        f"<path d='M0,0 L8,4 L0,8 z' fill='{_GREY}'/></marker></defs>",
         f"<rect width='{_WIDTH}' height='{height:.0f}' fill='white'/>",
+        f"<g fill='none' stroke='{_GREY}' stroke-width='1.3' marker-end='url(#head)'>",
         *_arrows(shown, placed),
-        *(_box(name, box, name in folders) for name, box in placed.items()),
+        "</g>",
+        "<g fill='white' stroke='#2f5d8c'>",
+        *(_frame(box, name in folders) for name, box in placed.items()),
+        "</g>",
+        "<g text-anchor='middle' font-family='Helvetica, Arial, sans-serif' font-size='12' fill='#222'>",
+        *(line for name, box in placed.items() for line in _words(name + "/" * (name in folders), box)),
+        "</g>",
         "</svg>",
     ]
     return "\n".join(lines) + "\n"
@@ -144,28 +151,24 @@ def _arrows(edges: list[tuple[str, str]], placed: dict[str, Box]) -> Iterator[st
         x1 = end.port(a, sorted((part for part, other in edges if other == b), key=lambda part: placed[part].x))
         y0, y1 = start.y + start.height, end.y
         bend = max(_BETWEEN, (y1 - y0) / 3)
-        yield (
-            f"<path d='M{x0:.0f},{y0:.0f} C{x0:.0f},{y0 + bend:.0f} {x1:.0f},{y1 - bend:.0f} {x1:.0f},{y1:.0f}' "
-            "fill='none' stroke='#6b7c93' stroke-width='1.3' marker-end='url(#head)'/>"
-        )
+        curve = f"M{x0:.0f},{y0:.0f} C{x0:.0f},{y0 + bend:.0f} {x1:.0f},{y1 - bend:.0f} {x1:.0f},{y1:.0f}"
+        yield f"<path d='{curve}'/>"
 
 
-def _box(name: str, box: Box, folder: bool) -> str:
-    middle = box.x + box.width / 2
-    first = box.y + (18 if box.text else box.height / 2 + 4)
+def _frame(box: Box, folder: bool) -> str:
+    place = f"x='{box.x:.0f}' y='{box.y:.0f}' width='{box.width:.0f}' height='{box.height:.0f}'"
+    fill = f" fill='{_BLUE}'" if folder else ""
+    return f"<rect {place} rx='5'{fill}/>"
+
+
+def _words(title: str, box: Box) -> Iterator[str]:
+    """The name of a part, and below it what is in it."""
+    middle = f"{box.x + box.width / 2:.0f}"
+    y = box.y + (18 if box.text else box.height / 2 + 4)
     size = 14 if box.large else 9
-    lines = [
-        f"<rect x='{box.x:.0f}' y='{box.y:.0f}' width='{box.width:.0f}' height='{box.height:.0f}' rx='5' "
-        f"fill='{'#e8f0fa' if folder else 'white'}' stroke='#2f5d8c'/>",
-        f"<text x='{middle:.0f}' y='{first:.0f}' {_FONT} font-size='{size}' font-weight='bold' "
-        f"text-anchor='middle'>{escape(name + ('/' if folder else ''))}</text>",
-    ]
+    yield f"<text x='{middle}' y='{y:.0f}' font-size='{size}' font-weight='bold'>{escape(title)}</text>"
     for number, line in enumerate(box.text):
-        lines.append(
-            f"<text x='{middle:.0f}' y='{first + 17 + 15 * number:.0f}' {_FONT} font-size='12' fill='#333' "
-            f"text-anchor='middle'>{escape(line)}</text>"
-        )
-    return "\n".join(lines)
+        yield f"<text x='{middle}' y='{y + 17 + 15 * number:.0f}'>{escape(line)}</text>"
 
 
 def current_picture() -> str:

@@ -49,5 +49,5 @@ def test_implied_imports_have_no_arrow(edges: drawing.Edges, expected: drawing.E
 def test_a_small_picture() -> None:
     svg = drawing.picture([["a"], ["b", "c"], ["d"]], {("a", "c"), ("b", "d")}, {"a": "x & y"}, {"a", "c"})
     root = ET.fromstring(svg)
-    assert len(root.findall("{*}path")) == 1, "d lies below all folders and has no arrow"
+    assert len(root.findall("{*}g/{*}path")) == 1, "d lies below all folders and has no arrow"
     assert [text.text for text in root.iter() if text.tag.endswith("}text")] == ["a/", "x & y", "b", "c/", "d"]
