@@ -101,7 +101,9 @@ def files() -> list[Path]:
     """All sources and pages; not the log of experiments and the history, which quote what was."""
     sources = [path for folder in ("sparsenmt", "tools", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
     pages = [path for path in (ROOT / "docs").rglob("*.md") if path.name not in ("experiments.md", "glossary.md")]
-    return sorted(path for path in [*sources, *pages, ROOT / "README.md"] if ".venvs" not in path.parts)
+    return sorted(
+        path for path in [*sources, *pages, ROOT / "README.md", ROOT / "CONTRIBUTING.md"] if ".venvs" not in path.parts
+    )
 
 
 @functools.cache
