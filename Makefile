@@ -118,10 +118,11 @@ gpu: $(STAMP)  ## Run everything that a GPU can show: tests, speed, memory, grap
 	@mkdir -p build
 	@$(BIN)/python benchmarks/gpu.py --output build/gpu.md
 
-docs: $(STAMP)  ## Write the generated pages again: docs/recipes.md, docs/errors.md, recipes/README.md
-	$(BIN)/python -m tools.recipe_docs --output docs/recipes.md
-	$(BIN)/python -m tools.error_docs --output docs/errors.md
+docs: $(STAMP)  ## Write what is generated again: recipes.md, errors.md, architecture.svg in docs, recipes/README.md
+	$(BIN)/python -m tools.recipe_docs --output docs/reference/recipes.md
+	$(BIN)/python -m tools.error_docs --output docs/reference/errors.md
 	$(BIN)/python -m tools.recipe_index --output recipes/README.md
+	$(BIN)/python -m tools.architecture_picture --output docs/architecture.svg
 
 # MODELS: model directories, of which the first one's test set is read.
 MODELS ?= runs/demo/model

@@ -10,7 +10,7 @@ import re
 class UserError(Exception):
     """An error that the user can fix: bad input, a bad recipe, a missing file.
 
-    Messages and hints are written out where they are raised: ``docs/errors.md`` is generated from the source.
+    Messages and hints are written out where they are raised: ``docs/reference/errors.md`` is generated from the source.
 
     Args:
         message: what is wrong, in one sentence without a full stop.

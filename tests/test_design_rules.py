@@ -1,4 +1,4 @@
-"""Rules of docs/design.md that can be read off the source: names, sizes, and what may not be called."""
+"""Rules of docs/rules.md that can be read off the source: names, sizes, and what may not be called."""
 
 from __future__ import annotations
 

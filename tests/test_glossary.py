@@ -1,4 +1,4 @@
-"""The words of docs/glossary.md: docstrings, comments, messages and pages do not use the banned ones."""
+"""The words of docs/reference/glossary.md: docstrings, comments, messages and pages do not use the banned ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-GLOSSARY = ROOT / "docs" / "glossary.md"
+GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 
 # What is banned -> what is written instead. Inline code is not looked at.
 BANNED = {
@@ -101,7 +101,9 @@ def files() -> list[Path]:
     """All sources and pages; not the log of experiments and the history, which quote what was."""
     sources = [path for folder in ("sparsenmt", "tools", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
     pages = [path for path in (ROOT / "docs").rglob("*.md") if path.name not in ("experiments.md", "glossary.md")]
-    return sorted(path for path in [*sources, *pages, ROOT / "README.md"] if ".venvs" not in path.parts)
+    return sorted(
+        path for path in [*sources, *pages, ROOT / "README.md", ROOT / "CONTRIBUTING.md"] if ".venvs" not in path.parts
+    )
 
 
 @functools.cache
@@ -120,7 +122,7 @@ def found() -> dict[str, list[str]]:
 def test_banned_words_are_not_used(pattern: str) -> None:
     lines, use = found().get(pattern, []), BANNED.get(pattern)
     advice = f"write {use!r}" if use else "say it in plain words"
-    assert not lines, f"{len(lines)} times {pattern}: {advice} (docs/glossary.md)\n" + "\n".join(lines)
+    assert not lines, f"{len(lines)} times {pattern}: {advice} (docs/reference/glossary.md)\n" + "\n".join(lines)
 
 
 def test_the_glossary_has_the_words_to_use() -> None:

@@ -1,6 +1,6 @@
-"""Write docs/errors.md, the catalogue of all messages with their hints, from the source.
+"""Write docs/reference/errors.md, the catalogue of all messages with their hints, from the source.
 
-python -m tools.error_docs --output docs/errors.md
+python -m tools.error_docs --output docs/reference/errors.md
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ continues. A result that cannot be printed on standard output is an error.
 `SPARSENMT_JOIN_SECONDS` changes that. If one of them ends, the others end with a message, and training continues from
 the newest checkpoint when all are started again, with as many processes or with another number. If one hangs, the
 others end after 6 hours (`SPARSENMT_WAIT_SECONDS`). A mistake that all of them find is shown by one
-([scale](scale.md)).
+([scale](../guides/scale.md)).
 """
 
 
@@ -162,7 +162,7 @@ larger machine.
 @click.command()
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write. [default: stdout]")
 def command(output: Path | None) -> None:
-    """Write the catalogue of all errors and warnings (docs/errors.md)."""
+    """Write the catalogue of all errors and warnings (docs/reference/errors.md)."""
     text = error_reference(Catalogue.of_package())
     if output is None:
         click.echo(text, nl=False)

@@ -1,6 +1,6 @@
-"""Write docs/recipes.md, the reference of all recipe keys, from the schema and the options of the methods.
+"""Write docs/reference/recipes.md, the reference of all recipe keys, from the schema and the options of the methods.
 
-python -m tools.recipe_docs --output docs/recipes.md
+python -m tools.recipe_docs --output docs/reference/recipes.md
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ are relative to the working directory.
 @click.command()
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write. [default: stdout]")
 def command(output: Path | None) -> None:
-    """Write the reference of all recipe keys and method options (docs/recipes.md)."""
+    """Write the reference of all recipe keys and method options (docs/reference/recipes.md)."""
     text = recipe_reference(methods())
     if output is None:
         click.echo(text, nl=False)

@@ -18,8 +18,8 @@ _INTRODUCTION = """\
 <!-- Generated from the comments at the tops of the recipes by `make docs`: do not edit. -->
 
 Every recipe begins with a comment that names its settings, its corpus and the commands to run.
-[Recipes](../docs/recipes.md) explains all keys, [the papers](../docs/papers.md) which recipe belongs to which table,
-[sweeps](../docs/sweeps.md) the files of `sweeps/`.
+[Recipes](../docs/reference/recipes.md) explains all keys, [the papers](../docs/records/papers.md) which recipe belongs
+to which table, [sweeps](../docs/guides/sweeps.md) the files of `sweeps/`.
 """
 _SENTENCE_END = re.compile(r"(?<! al)(?<!Fig)\.\s(?=[A-Z])")
 

@@ -47,8 +47,8 @@ def command(
 ) -> None:
     """Train and evaluate the variants of a recipe that SWEEP describes, each in a directory of its own.
 
-    docs/sweeps.md explains the file. Finished variants are not trained or translated again: after an interrupt the same
-    command resumes, and prints the table. OVERRIDES change keys of the recipe in all variants, for instance
+    docs/guides/sweeps.md explains the file. Finished variants are not trained or translated again: after an interrupt
+    the same command resumes, and prints the table. OVERRIDES change keys of the recipe in all variants, for instance
     training.threads=1. Scoring options stand in place of the file's keys: kept translations are scored anew.
     """
     if lists and table:

@@ -33,7 +33,7 @@ WINDOW = 4096
 
 _TRIM_AFTER = 20.0
 """Seconds after which the next window begins without the buffers of earlier searches, and with a trimmed heap; that
-takes 0.02 s. Otherwise searches would write to ever more pages of these buffers for hours (docs/experiments.md)."""
+takes 0.02 s. Otherwise searches would write to ever more pages of these buffers (docs/records/experiments.md)."""
 
 _SHORTER = "the longest output: --max-length-factor, --max-length-offset; or split the line."
 

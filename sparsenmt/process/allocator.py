@@ -26,8 +26,8 @@ class HeapTrimmer:
     """Keeps freed memory for the next updates; trims the heap when the process has grown, and at intervals.
 
     Batches of changing shapes fragment glibc's heap: without trimming, training in bf16 grows with every update, by
-    about 20 MB with batches of 4,096 tokens and by far more with larger ones (docs/experiments.md). It begins by
-    trimming: what an earlier run of this process has left, as in a sweep, is not needed.
+    about 20 MB with batches of 4,096 tokens and by far more with larger ones (docs/records/experiments.md). It begins
+    by trimming: what an earlier run of this process has left, as in a sweep, is not needed.
     """
 
     def __init__(self) -> None:

@@ -55,7 +55,7 @@ KEPT_KERNELS, KEPT_KERNELS_FP32 = 16, 64
 Batches have many shapes, and every kernel keeps memory of its own, all over the heap: with the default, training in
 bf16 grows by a third in 60 updates. The layers of one batch use the same kernels, so that few are enough: with 16 an
 update in bf16 makes about as many as with any number. In fp32 oneDNN computes fewer of the products: there are kernels
-for all numbers of rows that come, and while they stay, the heap around them does, too (docs/experiments.md).
+for all numbers of rows that come, and while they stay, the heap around them does, too (docs/records/experiments.md).
 """
 _limits: dict[str, str] = {}  # variables that were set here
 
@@ -78,8 +78,8 @@ def keep_freed_memory() -> None:
     """Let glibc keep freed blocks of up to 32 MB for later ones, unless the environment sets its thresholds.
 
     By default it returns large blocks to the system at once, and asks for them again: an update of a Transformer then
-    spends a twentieth of its time on pages that the system fills with zeros (docs/experiments.md). Memory that was
-    freed only shrinks by `trim_heap` afterwards. With another C library, do nothing.
+    spends a twentieth of its time on pages that the system fills with zeros (docs/records/experiments.md). Memory that
+    was freed only shrinks by `trim_heap` afterwards. With another C library, do nothing.
     """
     _set_heap({_MMAP_THRESHOLD: _LARGEST_ON_HEAP, _TRIM_THRESHOLD: _NEVER}, _THRESHOLDS)
 
@@ -88,7 +88,7 @@ def share_heap() -> None:
     """Let glibc make no more heaps for new threads, unless the environment sets their number.
 
     By default a thread has a heap of its own: what it has freed is of no use to others, and fragments apart from the
-    rest (docs/experiments.md). With another C library, do nothing.
+    rest (docs/records/experiments.md). With another C library, do nothing.
     """
     _set_heap({_ARENA_MAX: 1}, _HEAPS)
 

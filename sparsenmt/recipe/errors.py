@@ -111,7 +111,7 @@ def raise_together(problems: Iterable[Problem], recipe: str) -> None:
     raise UserError(
         f"{len(unique):,} problems:{''.join(lines)}",
         where=recipe,
-        hint="Fix them all; docs/recipes.md lists every key with its values and its default.",
+        hint="Fix them all; docs/reference/recipes.md lists every key with its values and its default.",
     )
 
 

@@ -1,7 +1,7 @@
 """The recipe as typed, validated objects: every key that a recipe may have, with its documentation.
 
-``docs/recipes.md`` is generated from these descriptions. Options of sparsity methods are not here: they belong to the
-methods, and `recipe.load` receives them as a mapping from names to types.
+``docs/reference/recipes.md`` is generated from these descriptions. Options of sparsity methods are not here: they
+belong to the methods, and `recipe.load` receives them as a mapping from names to types.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def describe(path: KeyPath, root: type[BaseModel] = Recipe) -> str:
     section = section_at(path[:-1], root) if path else None
     field = fields_by_key(section).get(str(path[-1])) if section else None
     if field is None or not field.description:
-        return "see docs/recipes.md."
+        return "see docs/reference/recipes.md."
     text = f"{field.description.rstrip('.')}."
     if field.is_required() or not isinstance(field.default, (bool, int, float, str)) or field.default == "":
         return text

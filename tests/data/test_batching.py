@@ -113,7 +113,7 @@ def test_batch_order_is_not_sorted_by_length(tmp_path: Path) -> None:
 
 
 def test_the_order_of_recorded_runs(tmp_path: Path) -> None:
-    """Golden: another order would make the runs that docs/experiments.md records impossible to repeat."""
+    """Golden: another order would make the runs that docs/records/experiments.md records impossible to repeat."""
     datasets = [make(tmp_path / "a", 400), make(tmp_path / "b", 150, 1)]
     digest = hashlib.sha256()
     for weights in ([1.0, 1.0], [2.25, 0.5]):

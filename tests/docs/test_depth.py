@@ -1,4 +1,4 @@
-"""docs/depth.md: its commands are ones that the program understands, and its recipes are there."""
+"""docs/guides/depth.md: its commands are ones that the program understands, and its recipes are there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from sparsenmt.cli import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs/depth.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/guides/depth.md").read_text(encoding="utf-8")
 PAIR = {"n": "2", "m": "1"}
 
 

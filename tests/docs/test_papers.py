@@ -1,4 +1,4 @@
-"""docs/papers.md: a line for every table and figure, commands that can be given, and models that can be built."""
+"""docs/records/papers.md: a line for every table and figure, commands and models that can be built."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sparsenmt.recipe.sweep import read_sweep
 from sparsenmt.workflows.training.sweep import plan_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs/papers.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/records/papers.md").read_text(encoding="utf-8")
 
 PAPERS = {
     "L0Drop": (2, 8),

@@ -1,4 +1,4 @@
-"""docs/tutorial.md: its recipe loads, and its commands are ones that the program understands."""
+"""docs/start/tutorial.md: its recipe loads, and its commands are ones that the program understands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparsenmt.cli import COMMANDS
 from sparsenmt.recipe.load import load
 from sparsenmt.sparsity.registry import methods
 
-TUTORIAL = (Path(__file__).resolve().parents[2] / "docs/tutorial.md").read_text(encoding="utf-8")
+TUTORIAL = (Path(__file__).resolve().parents[2] / "docs/start/tutorial.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:

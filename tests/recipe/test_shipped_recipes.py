@@ -242,7 +242,8 @@ def test_published_settings(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gates_and_blocks_of_all_recipes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Likelihoods beside a penalty are of sentences, as in Eq. 12 of Zhang et al. 2021; and targets have more tokens.
 
-    In decoding the source alone limits a block of sentences, and German is longer than English (docs/documents.md).
+    In decoding the source alone limits a block of sentences, and German is longer than English
+    (docs/guides/documents.md).
     """
     from sparsenmt.sparsity.registry import methods
 

@@ -204,7 +204,7 @@ def test_all_mistakes_are_shown_together(tmp_path: Path) -> None:
 
 
 def test_every_key_is_documented() -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "sweeps.md").read_text(encoding="utf-8")
+    text = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "sweeps.md").read_text(encoding="utf-8")
     for section in (SweepFile, VariantBlock, Layout):
         for name, field in section.model_fields.items():
             assert field.description and f"`{field.alias or name}`" in text, name

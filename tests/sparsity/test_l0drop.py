@@ -155,7 +155,7 @@ def test_zero_vectors_of_the_same_place_have_no_penalty() -> None:
 
 
 def test_how_much_weight_moves_a_gate() -> None:
-    """The figures of docs/methods/l0drop.md: how likelihood (G a unit of the gate) and penalty (lambda) pull.
+    """The figures of docs/reference/methods/l0drop.md: how likelihood (G a unit of the gate) and penalty (lambda) pull.
 
     E[gate] = integral of P(gate > x) over x in (0, 1); in the tails both pulls fade alike.
     """

@@ -1,4 +1,4 @@
-"""The messages of the program: each says what is wrong, where, and what to do; docs/errors.md lists them all."""
+"""The messages of the program: each says what is wrong, where, and what to do; docs/reference/errors.md has all."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_every_exception_from_the_rules_is_used() -> None:
 
 
 def test_the_catalogue_is_up_to_date() -> None:
-    committed = (ROOT / "docs" / "errors.md").read_bytes().decode("utf-8")
+    committed = (ROOT / "docs" / "reference" / "errors.md").read_bytes().decode("utf-8")
     assert error_reference(CATALOGUE) == committed, "run: make docs"
 
 

@@ -37,7 +37,7 @@ from sparsenmt.workflows.training.continue_training import (
 )
 from sparsenmt.workflows.training.train import StartingPoint, train
 
-_FEW_UPDATES, _SMALL_TARGET = 0.1, 0.2  # of the model's own; a share (docs/experiments.md, 2026-11-21)
+_FEW_UPDATES, _SMALL_TARGET = 0.1, 0.2  # of the model's own; a share (docs/records/experiments.md, 2026-11-21)
 _AVERAGED = 5  # checkpoints, where the recipe does not say: as in the paper
 
 
