@@ -16,7 +16,6 @@ from sparsenmt import store
 from sparsenmt.cli import run
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.features.feature_set import FeatureSet
-from sparsenmt.data.prepare.stages import Stages
 from sparsenmt.data.prepared_data import MANIFEST
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.decoding.kept_translations import KeptTranslations
@@ -26,6 +25,7 @@ from sparsenmt.depth_selector.selector import FOLDER, RECORD, open_selector, sav
 from sparsenmt.depth_selector.training import Hyperparameters, Trial
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.kept_work import Stages
 from sparsenmt.resumable import resumable_output
 from sparsenmt.storage.files import hidden_path, partial_path, read_sealed, write_json, write_sealed
 from sparsenmt.storage.records import file_entry

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from sparsenmt.data.prepare.stages import staging_directory
 from sparsenmt.data.text import write_lines
 from sparsenmt.errors import UserError
 from sparsenmt.resumable import resumable_output
@@ -25,6 +24,7 @@ from sparsenmt.storage.files import (
     read_sealed,
     recover_directory,
     remove_tree,
+    staging_directory,
     write_bytes,
     write_sealed,
 )
@@ -206,7 +206,7 @@ def make_new(path: Path) -> None:
 
 
 def stage(path: Path) -> None:
-    with staging_directory(path) as partial:
+    with staging_directory(path, "prepares these data") as partial:
         write_bytes(partial / "victim", b"new\n")
         publish_directory(partial, path)
 

@@ -15,9 +15,9 @@ from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.data.tokenizers.frame import FramePair
 from sparsenmt.data.tokenizers.tokenizer import SHORTLIST
 from sparsenmt.errors import UserError
+from sparsenmt.kept_work import changed_values, describe_change
 from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.schema import Recipe
-from sparsenmt.storage.files import changed_values, describe_change
 from sparsenmt.training.precision import pick_dtype
 from sparsenmt.training.state import Progress
 

@@ -17,6 +17,7 @@ from sparsenmt.errors import UserError, check_lists
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
+from sparsenmt.kept_work import KeptWork, changed_values, describe_changes
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify
 from sparsenmt.process.runtime import is_distributed, is_main_process
@@ -26,7 +27,7 @@ from sparsenmt.recipe.variants import SEED, Variant
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import curves, describe
 from sparsenmt.report.tables import render
-from sparsenmt.storage.files import describe_changes, read_sealed, write_sealed, write_text
+from sparsenmt.storage.files import write_text
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.training_log import training_speed, training_time, training_updates
 from sparsenmt.workflows.evaluation.evaluate import (
@@ -67,6 +68,20 @@ _KEYS = {"--metric": "metrics", "--lowercase": "lowercase", "--tokenize": "token
 
 
 @dataclass(frozen=True)
+class _VariantRecord:
+    """The record of a finished variant, as far as its types matter."""
+
+    recipe: dict[str, Any]
+
+
+def _changed(written: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Return what makes a variant another one than was finished; a starting model that is gone does not."""
+    recipe, asked = (load_resolved_recipe(each["recipe"], origin=RECORD) for each in (written, now))
+    same = {"recipe": written["recipe"]} if is_same_run(recipe, asked) else {}
+    return changed_values(written, now | same | ({"from": written.get("from")} if now["from"] == "gone" else {}))
+
+
+@dataclass(frozen=True)
 class VariantRun:
     """A variant with its recipe, whose updates count from the beginning of the variant."""
 
@@ -83,31 +98,24 @@ class VariantRun:
 
     def is_finished(self) -> bool:
         """Return True if the directory holds the finished variant; it needs no checkpoints and no starting model."""
-        path = self.directory / RECORD
         try:
-            if not path.exists():
-                return False
-            written, now = read_sealed(path, hint="The variant is made again."), self.record()
-            if not isinstance(written.get("recipe"), dict):
-                return False
-            recipe = load_resolved_recipe(written["recipe"], origin=str(path))
             store.read_manifest(self.directory)
+            return self.record().find() is not None
         except UserError:
             return False
-        same = all(written.get(key) == now[key] for key in ("updates", "restart", "weights"))
-        return same and now["from"] in (written.get("from"), "gone") and is_same_run(recipe, self.recipe)
 
-    def record(self) -> dict[str, Any]:
-        """Return what the finished variant depends on, for `RECORD`."""
+    def record(self) -> KeptWork[_VariantRecord]:
+        """Return the record of the variant as it is asked for now."""
         variant = self.variant
         there = variant.start is not None and (variant.start / store.WEIGHTS).exists()
-        return {
+        asked = {
             "recipe": self.recipe.model_dump(mode="json", by_alias=True),
             "from": None if variant.start is None else store.weights_digest(variant.start) if there else "gone",
             "updates": variant.updates,
             "restart": variant.restart,
             "weights": store.weights_digest(self.directory),
         }
+        return KeptWork(self.directory / RECORD, asked, _VariantRecord, key=None, compare=_changed)
 
     def state(self) -> str:
         """Return the progress of the variant, for lists."""
@@ -245,7 +253,7 @@ class SweepPlan:
         else:
             train(recipe, origin)
         if is_main_process():
-            write_sealed(run.directory / RECORD, run.record())
+            run.record().write()
             if self.sweep.remove_checkpoints and not any(other.needs_checkpoints_of(run) for other in self.runs):
                 shutil.rmtree(run.directory / "checkpoints", ignore_errors=True)
 

@@ -25,6 +25,7 @@ from sparsenmt.data.streams import StreamPlan
 from sparsenmt.data.text_sides import TextSides
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.kept_work import describe_change
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.interrupts import resumable
@@ -32,7 +33,7 @@ from sparsenmt.process.progress import notify
 from sparsenmt.process.runtime import KEPT_KERNELS, KEPT_KERNELS_FP32, limit_kernel_caches
 from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.schema import Recipe
-from sparsenmt.storage.files import describe_change, directory_lock
+from sparsenmt.storage.files import directory_lock
 from sparsenmt.storage.tensors import read_header
 from sparsenmt.training.checkpoints import Checkpoint, average_weights, clean_checkpoints, find_checkpoints
 from sparsenmt.training.loop import Trainer, Validate
