@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
 import signal
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from sparsenmt import store
+from sparsenmt.assemble import build_model
 from sparsenmt.errors import UserError
+from sparsenmt.model.transformer import Transformer
 from sparsenmt.storage.files import read_sealed, write_sealed
+from sparsenmt.workflows.training import validation
+from sparsenmt.workflows.training.prepare import open_prepared
 from tests.commands.support import Run, program
 
 Refused = Callable[..., str]
@@ -241,6 +247,35 @@ def test_the_validation_before_the_first_update_changes_nothing(
     assert command(*arguments, "directory=without").code == 0 and len(drawn) == 3
     one, other = (load_file(workspace / name / "weights.safetensors") for name in ("with", "without"))
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_validation_leaves_no_model(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its weights and the buffers of its searches would be there during the updates that follow."""
+    recipe, made = store.read_recipe(workspace / "model"), list[weakref.ref[Transformer]]()
+    data, weights = open_prepared(recipe), load_file(workspace / "model/weights.safetensors")
+
+    def noted(*given: Any, **options: Any) -> Transformer:
+        model = build_model(*given, **options)
+        made.append(weakref.ref(model))
+        return model
+
+    def fail(*given: Any, **options: Any) -> list[str]:
+        raise UserError("no metric")
+
+    monkeypatch.setattr(validation, "build_model", noted)
+    validate = validation.make_validator(recipe, data, torch.device("cpu"), validation.validation_scoring(recipe, data))
+    gc.disable()
+    try:
+        found = validate(weights)
+        assert found == validate(weights) and {"loss", recipe.training.validation.metric} <= found.keys()
+        assert [model() for model in made] == [None, None]
+    finally:
+        gc.enable()
+    monkeypatch.setattr(validation, "corpus_scores", fail)
+    with pytest.raises(UserError, match="no metric"):
+        validate(weights)
+    gc.collect()  # the error had the frames
+    assert [model() for model in made] == [None, None, None]
 
 
 def test_a_loss_that_explodes(command: Run, workspace: Path) -> None:

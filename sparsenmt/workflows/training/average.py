@@ -6,17 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sparsenmt import store
-from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.progress import notify
 from sparsenmt.report.tables import Report
 from sparsenmt.storage.files import check_absent
 from sparsenmt.training.checkpoints import Checkpoint, average_weights, find_checkpoints
-from sparsenmt.training.loop import Validate
 from sparsenmt.workflows.training.checkpoint_choice import CheckpointChoice, choose, mean_of, warn_of_damage
 from sparsenmt.workflows.training.prepare import open_data
-from sparsenmt.workflows.training.text_validation import make_text_validator
 from sparsenmt.workflows.training.validation import make_validator, validation_scoring
 
 
@@ -119,9 +116,5 @@ def _validated(
     newest = found[-1]
     newest.check("progress.json")
     progress = newest.progress()
-    validate: Validate
-    if isinstance(data, PreparedData):
-        validate = make_validator(recipe, data, computes, validation_scoring(recipe, data, progress))
-    else:
-        validate = make_text_validator(recipe, data, computes)
+    validate = make_validator(recipe, data, computes, validation_scoring(recipe, data, progress))
     return choose(found, sizes, progress.validated, recipe, validate, tokenizer=progress.tokenizer)

@@ -19,7 +19,7 @@ from sparsenmt.report.tables import Report, Table, columns
 from sparsenmt.training.checkpoints import Checkpoint, average_weights, damaged_among
 from sparsenmt.training.loop import Validate
 from sparsenmt.training.state import ValidationResult
-from sparsenmt.training.validation_history import best_updates, rank
+from sparsenmt.training.validation import best_updates, rank
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def choose(
 ) -> CheckpointChoice:
     """Choose the best on the validation text: of the means of the newest checkpoints and of the best single one.
 
-    The best is that of `validation_history.rank`, so that targets of auxiliary losses count before quality; ties go to
+    The best is that of `training.validation.rank`, so that targets of auxiliary losses count before quality; ties go to
     the single checkpoint, then to fewer checkpoints.
 
     Args:

@@ -44,7 +44,7 @@ from sparsenmt.training.sentence_pairs import TranslationTask
 from sparsenmt.training.state import Progress
 from sparsenmt.training.task import TrainingTask
 from sparsenmt.training.training_log import truncate_log
-from sparsenmt.training.validation_history import limit_reached, losses_without_target
+from sparsenmt.training.validation import limit_reached, losses_without_target
 from sparsenmt.workflows.training.checkpoint_choice import choose, mean_of, mean_sizes, warn_of_damage
 from sparsenmt.workflows.training.prepare import open_data, sides_of, warn_of_missing_words
 from sparsenmt.workflows.training.run_checks import (
@@ -54,7 +54,6 @@ from sparsenmt.workflows.training.run_checks import (
     frames_of,
     same_vocabularies,
 )
-from sparsenmt.workflows.training.text_validation import make_text_validator
 from sparsenmt.workflows.training.validation import (
     check_validation,
     make_validator,
@@ -129,7 +128,7 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
         with _open_run(recipe, data.fingerprint, start, workers) as run:
             progress = None if run.newest is None else run.newest.progress()
             tell = notify if workers.is_main_process else _keep_silent
-            scoring = validation_scoring(recipe, data, progress, tell) if isinstance(data, PreparedData) else None
+            scoring = validation_scoring(recipe, data, progress, tell)
             if run.newest is not None and run.is_complete(recipe):
                 notify(f"{run.path}: the run ended after update {run.newest.update:,}; nothing is left to do")
                 return
@@ -148,11 +147,8 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
             workers.barrier()  # the weights exist when the function returns, in every process
 
 
-_TRIED = 2  # sentences; a hundred times as many tokens of a text
-
-
 def _try_validation(
-    recipe: Recipe, data: PreparedData | PreparedText, trainer: Trainer, scoring: ScoringOptions | None
+    recipe: Recipe, data: PreparedData | PreparedText, trainer: Trainer, scoring: ScoringOptions
 ) -> None:
     """Validate a few sentences with the weights at hand: faults of a validation show before hours of training.
 
@@ -160,10 +156,7 @@ def _try_validation(
     """
     device = trainer.device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        if isinstance(data, PreparedData):
-            validate: Validate = make_validator(recipe, data, device, scoring, most=_TRIED)
-        else:
-            validate = make_text_validator(recipe, data, device, most=100 * _TRIED)
+        validate = make_validator(recipe, data, device, scoring, tried=True)
         validate(merge_adapters(trainer.weights.state()))
 
 
@@ -263,13 +256,13 @@ def make_trainer(
     device: torch.device,
     workers: Workers,
     start: StartingPoint | None,
-    scoring: ScoringOptions | None = None,
+    scoring: ScoringOptions,
 ) -> Trainer:
     """Build the trainer of a recipe: model, weights, data, losses and validation.
 
     Args:
         start: as for `train`; None also where the trainer is restored from a checkpoint of its own.
-        scoring: `validation_scoring` of a translation; None: that of a new run.
+        scoring: `validation_scoring`.
     """
     options = recipe.training
     sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
@@ -284,19 +277,13 @@ def make_trainer(
     for note in _notes_on_trained(recipe, model) if workers.is_main_process else ():
         notify(note)
     task: TrainingTask
-    validator: Validate
-    tokenizer = None
     if isinstance(data, PreparedData):
         if workers.is_main_process:
             warn_of_missing_words(recipe, (source for source, _ in data.dev_lines))
-        scoring = scoring or validation_scoring(recipe, data)
-        tokenizer = recorded_tokenizer(scoring)
-        validator = make_validator(recipe, data, device, scoring)
         frames = frames_of(recipe, data)
         plan = EpochPlan(data.train, data.train_weights, options.batch_tokens, options.seed, frames)
         task = TranslationTask(model, data.train, plan, options, workers, device, frames)
     else:
-        validator = make_text_validator(recipe, data, device)
         task = LanguageModelTask(model, _streams(recipe, data), options, workers, device)
     dtype = pick_dtype(options.compute_dtype, device)
     limit_kernel_caches(KEPT_KERNELS_FP32 if dtype == torch.float32 else KEPT_KERNELS)
@@ -308,13 +295,13 @@ def make_trainer(
         options,
         losses=recipe.losses,
         directory=directory,
-        validate=validator,
+        validate=make_validator(recipe, data, device, scoring),
         workers=workers,
         device=device,
     )
     if start is not None and start.checkpoint is not None:
         trainer.take_over(start.checkpoint)
-    trainer.progress.tokenizer = tokenizer
+    trainer.progress.tokenizer = recorded_tokenizer(scoring)
     return trainer
 
 
