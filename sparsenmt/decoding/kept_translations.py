@@ -16,9 +16,10 @@ from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.kept_work import KeptWork, request_digest
 from sparsenmt.model.depth_plan import Depth
+from sparsenmt.model_directory import ModelIdentity
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.storage.files import make_directories, sha256_text
-from sparsenmt.store import Bundle, ModelIdentity
+from sparsenmt.store import Bundle
 
 _WINDOW = 1024  # lines that are sorted by length together; an interrupted run loses no more
 

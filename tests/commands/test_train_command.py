@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from sparsenmt import store
+from sparsenmt import model_directory
 from sparsenmt.assemble import build_model
 from sparsenmt.errors import UserError
 from sparsenmt.model.transformer import Transformer
@@ -251,7 +251,7 @@ def test_the_validation_before_the_first_update_changes_nothing(
 
 def test_a_validation_leaves_no_model(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its weights and the buffers of its searches would be there during the updates that follow."""
-    recipe, made = store.read_recipe(workspace / "model"), list[weakref.ref[Transformer]]()
+    recipe, made = model_directory.read_recipe(workspace / "model"), list[weakref.ref[Transformer]]()
     data, weights = open_prepared(recipe), load_file(workspace / "model/weights.safetensors")
 
     def noted(*given: Any, **options: Any) -> Transformer:
@@ -343,13 +343,15 @@ def test_a_mean_without_a_damaged_checkpoint_says_so(command: Run, workspace: Pa
     result = command("train", "small.yaml", "training.average_last=2", "training.choose_average=none")
     warning = "the checkpoint of update 8 is damaged: the weights are without it"
     assert result.code == 0 and f"warning: model: {warning}" in result.err and "updates 6, 12" in result.err
-    assert store.read_manifest(workspace / "model")["warnings"] == [warning]
+    assert model_directory.read_manifest(workspace / "model")["warnings"] == [warning]
     result = command("average", "model", "--output", "mean")
-    assert warning in result.err and store.read_manifest(workspace / "mean")["warnings"] == [warning]
+    assert warning in result.err and model_directory.read_manifest(workspace / "mean")["warnings"] == [warning]
     assert command("slice", "mean", "sliced", "--decoder-layers", "1").code == 0
-    assert store.read_manifest(workspace / "sliced")["warnings"] == [warning], "its weights are of the same mean"
+    assert model_directory.read_manifest(workspace / "sliced")["warnings"] == [warning], (
+        "its weights are of the same mean"
+    )
     result = command("average", "model", "--last", "1")
-    assert "damaged" not in result.err and store.read_manifest(workspace / "model")["warnings"] == []
+    assert "damaged" not in result.err and model_directory.read_manifest(workspace / "model")["warnings"] == []
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from sparsenmt.analysis.density import DensityResult
 from sparsenmt.evaluation.significance import Comparison, PairedTest
 from sparsenmt.kept_work import KeptWork, changed_values, request_digest
 from sparsenmt.model.sites import SITES
+from sparsenmt.model_directory import ModelIdentity
 from sparsenmt.process.progress import notify
 from sparsenmt.storage.files import directory_lock, make_directories, sha256_text
-from sparsenmt.store import ModelIdentity
 
 FOLDER = "evaluation"
 _FORMAT = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from sparsenmt import store
+from sparsenmt import model_directory
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.progress import notify
@@ -42,8 +42,8 @@ def average(
         UserError: there are no such checkpoints, ``output`` exists, or the prepared data are missing or others.
     """
     check_lists(last=last, updates=updates)
-    manifest = store.read_manifest(model)
-    version = store.model_version(model)
+    manifest = model_directory.read_manifest(model)
+    version = model_directory.model_version(model)
     target = None if output is None or output.resolve() == model.resolve() else output
     if target is not None:
         check_absent(target)
@@ -60,13 +60,13 @@ def average(
     warnings = [] if updates else warn_of_damage(model, max(sizes), () if choice is None else choice.best)
     record = None if choice is None else choice.record()
     if target is not None:
-        store.copy_model(
+        model_directory.copy_model(
             model, target, weights, after=after, made_of=made_of, version=version, warnings=warnings, average=record
         )
     else:
-        store.check_model_version(model, version)
-        store.write_weights(model, weights, after=after, made_of=made_of, warnings=warnings, average=record)
-    notify(f"{(target or model) / store.WEIGHTS}: {description}")
+        model_directory.check_model_version(model, version)
+        model_directory.write_weights(model, weights, after=after, made_of=made_of, warnings=warnings, average=record)
+    notify(f"{(target or model) / model_directory.WEIGHTS}: {description}")
     return None if choice is None else choice.report()
 
 
@@ -103,7 +103,7 @@ def _validated(
     Args:
         fingerprint: of the data that the model was trained on.
     """
-    recipe = store.read_recipe(model)
+    recipe = model_directory.read_recipe(model)
     use_threads(threads or recipe.training.threads)
     computes = pick_device(device or recipe.training.device, "--device" if device else "training.device")
     data = open_data(recipe)

@@ -24,6 +24,8 @@ from sparsenmt.data.prepared_data import MANIFEST, read_manifest
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.errors import UserError
 from sparsenmt.kept_work import KeptWork, joined
+from sparsenmt.model_directory import MANIFEST as MODEL_MANIFEST
+from sparsenmt.model_directory import model_identity, read_recipe
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify
 from sparsenmt.process.runtime import is_distributed
@@ -37,8 +39,6 @@ from sparsenmt.storage.files import (
     write_text,
 )
 from sparsenmt.storage.records import check_file_entries, file_entries_of, file_entry
-from sparsenmt.store import MANIFEST as MODEL_MANIFEST
-from sparsenmt.store import model_identity, read_recipe
 from sparsenmt.workflows.decoding.decode import DecodeRequest, decode, decoding_options
 from sparsenmt.workflows.training.prepare import prepare
 from sparsenmt.workflows.training.run_checks import same_vocabularies

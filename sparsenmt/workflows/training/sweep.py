@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from sparsenmt import store
+from sparsenmt import model_directory
 from sparsenmt.assemble import load_recipe, load_resolved_recipe, required_features
 from sparsenmt.data.prepare.pipeline import preparation_settings
 from sparsenmt.errors import UserError, check_lists
@@ -48,7 +48,7 @@ from sparsenmt.workflows.evaluation.evaluate_text import (
     kept_text_evaluation,
     text_metric_of,
 )
-from sparsenmt.workflows.evaluation.test_sets import PlainText, TestText, evaluation_text, recipe_text
+from sparsenmt.workflows.evaluation.reference_texts import PlainText, TestText, evaluation_text, recipe_text
 from sparsenmt.workflows.training.continue_training import (
     check_vocabularies,
     counted_on,
@@ -99,7 +99,7 @@ class VariantRun:
     def is_finished(self) -> bool:
         """Return True if the directory holds the finished variant; it needs no checkpoints and no starting model."""
         try:
-            store.read_manifest(self.directory)
+            model_directory.read_manifest(self.directory)
             return self.record().find() is not None
         except UserError:
             return False
@@ -107,13 +107,17 @@ class VariantRun:
     def record(self) -> KeptWork[_VariantRecord]:
         """Return the record of the variant as it is asked for now."""
         variant = self.variant
-        there = variant.start is not None and (variant.start / store.WEIGHTS).exists()
+        there = variant.start is not None and (variant.start / model_directory.WEIGHTS).exists()
         asked = {
             "recipe": self.recipe.model_dump(mode="json", by_alias=True),
-            "from": None if variant.start is None else store.weights_digest(variant.start) if there else "gone",
+            "from": None
+            if variant.start is None
+            else model_directory.weights_digest(variant.start)
+            if there
+            else "gone",
             "updates": variant.updates,
             "restart": variant.restart,
-            "weights": store.weights_digest(self.directory),
+            "weights": model_directory.weights_digest(self.directory),
         }
         return KeptWork(self.directory / RECORD, asked, _VariantRecord, key=None, compare=_changed)
 
@@ -121,7 +125,7 @@ class VariantRun:
         """Return the progress of the variant, for lists."""
         if self.is_finished():
             return "finished"
-        if not (self.directory / store.MANIFEST).exists():
+        if not (self.directory / model_directory.MANIFEST).exists():
             return "not begun"
         checkpoints = find_checkpoints(self.directory)
         return f"after update {checkpoints[-1].update:,}" if checkpoints else "begun"
@@ -229,7 +233,7 @@ class SweepPlan:
                 continue
             earlier = made_here.get(start.resolve())
             if earlier is None:
-                store.read_manifest(start)
+                model_directory.read_manifest(start)
             elif not earlier.is_finished() and earlier not in chosen[:number]:
                 raise UserError(
                     f"variant {run.name} begins from variant {earlier.name}, which is not finished",

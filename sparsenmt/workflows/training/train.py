@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from sparsenmt import store
+from sparsenmt import model_directory, store
 from sparsenmt.assemble import (
     build_model,
     check_frozen_losses,
@@ -71,12 +71,12 @@ class StartingPoint:
 
     def record(self) -> dict[str, str]:
         """Return path and hash of the weights, for the manifest of the new model."""
-        store.read_manifest(self.directory)
+        model_directory.read_manifest(self.directory)
         if self.checkpoint is None:
-            return {"path": str(self.directory), "sha256": store.weights_digest(self.directory)}
+            return {"path": str(self.directory), "sha256": model_directory.weights_digest(self.directory)}
         path = self.checkpoint.path
         hint = "Take the checkpoint from a copy, or name another model."
-        return {"path": str(path), "sha256": read_header(path / store.WEIGHTS, hint=hint)[0]}
+        return {"path": str(path), "sha256": read_header(path / model_directory.WEIGHTS, hint=hint)[0]}
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class _RunDirectory:
             return False
         progress = self.newest.progress()
         over = progress.finished and limit_reached(progress, recipe.training, recipe.losses)
-        return over and store.weights_after(self.path) == self.newest.update
+        return over and model_directory.weights_after(self.path) == self.newest.update
 
 
 def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
@@ -189,7 +189,7 @@ def _open_run(
     workers.barrier()  # every process has checked the directory before the first one writes to it
     with ExitStack() as stack:
         if workers.is_main_process:
-            store.make_directory(directory)
+            model_directory.make_directory(directory)
             stack.enter_context(directory_lock(directory, "trains in this directory"))
             for message in clean_checkpoints(directory):
                 notify(f"warning: {message}")
@@ -216,7 +216,7 @@ def _text_sides(recipe: Recipe, data: PreparedData | PreparedText, start: Starti
     if isinstance(data, PreparedText):
         length = recipe.training.segment_length
         return None if recipe.model.positions == "none" else TextSides((length, length))
-    learned = None if start is None else store.text_sides(start.directory)
+    learned = None if start is None else model_directory.text_sides(start.directory)
     return sides_of(recipe, data.train, data.dev, data.tokenizers).at_least(learned)
 
 
@@ -233,7 +233,7 @@ def _begin_or_resume(
         if leads:
             parts = (data.tokenizers, data.features, data.fingerprint)
             sides = _text_sides(recipe, data, start)
-            store.initialise(run.path, recipe, *parts, started_from=run.started_from, text=sides)
+            model_directory.initialise(run.path, recipe, *parts, started_from=run.started_from, text=sides)
             if run.started_from is None and (recipe.training.freeze or recipe.training.lora is not None):
                 notify("warning: what is frozen keeps its random initial weights: give a trained model with --from")
         return
@@ -245,7 +245,7 @@ def _begin_or_resume(
     if (before := trainer.progress.workers) != (now := trainer.workers.size):
         notify(f"it began with {before} processes and continues with {now}: updates keep their batches")
     if run.changed:
-        store.write_recipe(run.path, recipe)
+        model_directory.write_recipe(run.path, recipe)
         notify("changed: " + "; ".join(describe_change(*change) for change in run.changed))
 
 
@@ -366,7 +366,7 @@ def finish(recipe: Recipe, directory: Path, progress: Progress, validate: Valida
         validated = progress.validated
         choice = choose(found, mean_sizes(last), validated, recipe, validate, tokenizer=progress.tokenizer)
         taken, description = choice.taken.checkpoints, choice.describe()
-    store.write_weights(
+    model_directory.write_weights(
         directory,
         average_weights(taken),
         after=found[-1].update,
@@ -374,4 +374,4 @@ def finish(recipe: Recipe, directory: Path, progress: Progress, validate: Valida
         warnings=warn_of_damage(directory, training.average_last, () if choice is None else choice.best),
         average=None if choice is None else choice.record(),
     )
-    notify(f"{directory / store.WEIGHTS}: {description}")
+    notify(f"{directory / model_directory.WEIGHTS}: {description}")
