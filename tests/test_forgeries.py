@@ -43,7 +43,7 @@ from sparsenmt.workflows.evaluation.evaluate_text import TextBlock, TextEvaluati
 from sparsenmt.workflows.evaluation.evaluate_text import _path_and_key as text_path_and_key
 from sparsenmt.workflows.evaluation.reference_texts import PlainText, TestText
 from sparsenmt.workflows.training.distill import DistilledCorpus, DistillRequest
-from sparsenmt.workflows.training.prepare import open_prepared, prepare
+from sparsenmt.workflows.training.prepare import open_data, prepare
 from sparsenmt.workflows.training.run_checks import check_start
 from tests.faults import pairs
 
@@ -137,7 +137,7 @@ def test_manifest_of_a_model(place: Path, tmp_path: Path) -> None:
 
 def test_manifest_of_prepared_data(place: Path) -> None:
     recipe = pairs.recipe(Path("out"))
-    try_all(Path("out") / MANIFEST, [lambda: open_prepared(recipe)])
+    try_all(Path("out") / MANIFEST, [lambda: open_data(recipe)])
 
 
 @pytest.mark.parametrize(

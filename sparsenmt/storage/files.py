@@ -322,19 +322,18 @@ def _check_own_directory(path: Path) -> None:
 
 
 @contextmanager
-def empty_partial(directory: Path, activity: str) -> Iterator[Path]:
-    """The temporary directory of `locked_partial`, emptied; removed in the end if the block did not rename it."""
-    with locked_partial(directory, activity) as partial:
-        made = os.lstat(partial)
-        try:
-            for path in partial.iterdir():
-                remove_tree(path)
-            yield partial
-        finally:
-            # If the block renamed it, another process may have made its own under this name.
-            with suppress(OSError):
-                if os.path.samestat(made, os.lstat(partial)):
-                    remove_tree(partial)
+def emptied(partial: Path) -> Iterator[None]:
+    """Empty the directory of `locked_partial`, and remove it in the end if the block did not rename it."""
+    made = os.lstat(partial)
+    try:
+        for path in partial.iterdir():
+            remove_tree(path)
+        yield
+    finally:
+        # If the block renamed it, another process may have made its own under this name.
+        with suppress(OSError):
+            if os.path.samestat(made, os.lstat(partial)):
+                remove_tree(partial)
 
 
 @contextmanager
@@ -365,10 +364,7 @@ def new_directory(directory: Path, source: Path | None = None) -> Iterator[Path]
         raise UserError(
             "has the name under which the copy would be written", where=str(source), hint="Name another output."
         )
-    with ExitStack() as stack:
-        with explain_directory_errors(directory):
-            partial = stack.enter_context(empty_partial(directory, "is writing this directory"))
-            recover_directory(directory)
+    with staging_directory(directory, "is writing this directory") as partial, emptied(partial):
         check_absent(directory)  # no other process of this program can publish it now
         yield partial
         check_absent(directory)

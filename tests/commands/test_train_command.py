@@ -24,7 +24,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.storage.files import read_sealed, write_sealed
 from sparsenmt.workflows.training import validation
-from sparsenmt.workflows.training.prepare import open_prepared
+from sparsenmt.workflows.training.prepare import open_data
 from tests.commands.support import Run, program
 
 Refused = Callable[..., str]
@@ -252,7 +252,7 @@ def test_the_validation_before_the_first_update_changes_nothing(
 def test_a_validation_leaves_no_model(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its weights and the buffers of its searches would be there during the updates that follow."""
     recipe, made = model_directory.read_recipe(workspace / "model"), list[weakref.ref[Transformer]]()
-    data, weights = open_prepared(recipe), load_file(workspace / "model/weights.safetensors")
+    data, weights = open_data(recipe), load_file(workspace / "model/weights.safetensors")
 
     def noted(*given: Any, **options: Any) -> Transformer:
         model = build_model(*given, **options)

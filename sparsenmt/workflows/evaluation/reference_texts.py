@@ -19,6 +19,8 @@ from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.task import check_translates
 from sparsenmt.storage.files import sha256_file
 
+AnyText = TypeVar("AnyText")
+
 
 @dataclass(frozen=True)
 class TestText:
@@ -89,9 +91,6 @@ class PlainText:
         return {"text": sha256_file(self.path)}
 
 
-AnyText = TypeVar("AnyText", TestText, PlainText)
-
-
 def evaluation_text(recipe: Recipe, kind: str) -> TestText | PlainText | None:
     """Return the recipe's ``dev`` or ``test`` text, if it has one, whatever its task."""
     corpus = recipe.data.dev if kind == "dev" else recipe.data.test
@@ -140,13 +139,15 @@ def shared_text(models: Mapping[str, Path], kind: str) -> TestText:
     Raises:
         UserError: a recipe names none, or they name different ones.
     """
+    hint = "Name a text with --source and --reference."
     for directory in models.values():
         check_translates(read_recipe(directory), directory)
-    hint = "Name a text with --source and --reference."
-    found = _same_texts(models, kind, recipe_text, ("source", "reference"), hint)
-    documents = next((text.documents for text in found if text.documents is not None), None)
-    tags = next((text.tags for text in found if text.tags is not None), None)
-    return replace(found[0], documents=documents, tags=tags)
+    found = _texts_of(models, kind, recipe_text, hint)
+    first = next(iter(found.values()))
+    _check_same(models, found, kind, ("source", "reference"), hint)
+    documents = next((text.documents for text in found.values() if text.documents is not None), None)
+    tags = next((text.tags for text in found.values() if text.tags is not None), None)
+    return replace(first, documents=documents, tags=tags)
 
 
 def shared_plain_text(models: Mapping[str, Path], kind: str) -> PlainText:
@@ -163,20 +164,19 @@ def shared_plain_text(models: Mapping[str, Path], kind: str) -> PlainText:
         text = evaluation_text(recipe, kind)
         return text if isinstance(text, PlainText) else None
 
-    return _same_texts(models, kind, text_of, ("text",), "Name a text with --text.")[0]
+    hint = "Name a text with --text."
+    found = _texts_of(models, kind, text_of, hint)
+    _check_same(models, found, kind, ("text",), hint)
+    return next(iter(found.values()))
 
 
-def _same_texts(
-    models: Mapping[str, Path],
-    kind: str,
-    text_of: Callable[[Recipe, str], AnyText | None],
-    roles: Sequence[str],
-    hint: str,
-) -> list[AnyText]:
-    """Return the text of every model; their files of some roles are the same.
+def _texts_of(
+    models: Mapping[str, Path], kind: str, text_of: Callable[[Recipe, str], AnyText | None], hint: str
+) -> dict[str, AnyText]:
+    """Return the text of every model by its label.
 
     Raises:
-        UserError: a recipe names none, or they name different ones.
+        UserError: a recipe names none.
     """
     found: dict[str, AnyText] = {}
     for label, directory in models.items():
@@ -184,11 +184,19 @@ def _same_texts(
         if text is None:
             raise UserError(f"the model's recipe has no `data.{kind}`", where=str(directory), hint=hint)
         found[label] = text
-    digests = {label: [text.digests().get(role) for role in roles] for label, text in found.items()}
-    first = next(iter(found))
-    for label, own in digests.items():
-        if own != digests[first]:
+    return found
+
+
+def _check_same(
+    models: Mapping[str, Path], found: Mapping[str, TestText | PlainText], kind: str, roles: Sequence[str], hint: str
+) -> None:
+    """Raise UserError if the texts of two models differ."""
+    expected: Mapping[str, str | None] = next(iter(found.values())).digests()
+    for label, text in found.items():
+        digests: Mapping[str, str | None] = text.digests()
+        if any(digests[role] != expected[role] for role in roles):
             raise UserError(
-                f"`data.{kind}` of its recipe differs from that of {first}", where=str(models[label]), hint=hint
+                f"`data.{kind}` of its recipe differs from that of {next(iter(found))}",
+                where=str(models[label]),
+                hint=hint,
             )
-    return list(found.values())

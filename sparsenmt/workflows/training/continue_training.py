@@ -18,7 +18,7 @@ from sparsenmt.recipe.schema import Recipe, Training
 from sparsenmt.storage.files import check_absent, new_directory
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.state import Progress
-from sparsenmt.workflows.training.prepare import open_prepared
+from sparsenmt.workflows.training.prepare import open_data
 from sparsenmt.workflows.training.run_checks import same_vocabularies
 from sparsenmt.workflows.training.train import StartingPoint
 
@@ -139,7 +139,7 @@ def _write_untrained(recipe: Recipe, start: StartingPoint) -> None:
         notify(f"{directory}: nothing is left to do")
         return
     check_absent(directory)
-    data = open_prepared(recipe)
+    data = open_data(recipe)
     sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
     model = build_model(recipe.model, **sizes, seed=recipe.training.seed)
     weights, added = store.starting_weights(start.directory, model)
