@@ -86,8 +86,8 @@ class KeptWork(Generic[R]):
     hint: str = AGAIN
     compare: Callable[[Any, Any], Sequence[tuple[str, Any, Any]]] = changed_values
 
-    def read(self) -> tuple[R, list[str]]:
-        """Return the results, and what was asked otherwise when they were made: with a difference they are not used.
+    def read(self) -> tuple[R, str]:
+        """Return the results, and what was asked otherwise when they were made; empty: nothing was, they are of use.
 
         Raises:
             DamagedFileError: the file is missing or damaged.
@@ -97,7 +97,7 @@ class KeptWork(Generic[R]):
         found = typed(record, self.kind, self.path, hint=self.hint)
         before = typed(record if self.key is None else record.get(self.key), dict, self.path, hint=self.hint)
         changed = self.compare(before, json.loads(json.dumps(self.asked)))
-        return found, [_describe(*change) for change in changed]
+        return found, joined([_describe(*change) for change in changed])
 
     def find(self) -> R | None:
         """Return the results; None if there are none, they are damaged, or something else was asked."""

@@ -96,6 +96,13 @@ class ModelIdentity:
     model: Mapping[str, Any]
     max_source_length: int
 
+    @classmethod
+    def of(cls, recipe: Recipe, weights: str, files: Mapping[str, Mapping[str, Any]]) -> ModelIdentity:
+        """Return the identity of a model with this recipe."""
+        reach, chosen = recipe.model.max_positions - 1, recipe.data.filters.max_source_length
+        longest = reach if chosen is None else min(reach, chosen)
+        return cls(weights, files, recipe.model.model_dump(mode="json"), longest)
+
     @property
     def digest(self) -> str:
         """The hash of weights, files and model section."""
@@ -112,18 +119,9 @@ def model_identity(directory: Path) -> ModelIdentity:
 
     def read(real: Path) -> ModelIdentity:
         files = read_manifest(real)["files"]  # first: its errors say what is no model directory
-        return identity_of(read_recipe(real), weights_digest(real), files)
+        return ModelIdentity.of(read_recipe(real), weights_digest(real), files)
 
     return read_consistently(directory, READ, read)
-
-
-def identity_of(recipe: Recipe, weights: str, files: Mapping[str, Mapping[str, Any]]) -> ModelIdentity:
-    return ModelIdentity(weights, files, recipe.model.model_dump(mode="json"), max_source_length_of(recipe))
-
-
-def max_source_length_of(recipe: Recipe) -> int:
-    reach, chosen = recipe.model.max_positions - 1, recipe.data.filters.max_source_length
-    return reach if chosen is None else min(reach, chosen)
 
 
 def initialise(

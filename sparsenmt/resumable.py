@@ -123,7 +123,7 @@ class ResumableOutput:
             return "its journal is damaged"
         lines, size, digest = journal.lines, journal.bytes, journal.sha256
         if differences:
-            return joined(differences)
+            return differences
         if other := changed_choices(journal.choices):
             return f"kernels and PyTorch would be chosen otherwise: {joined(other)}"
         if lines == self._total and not os.fstat(self._descriptor).st_size:

@@ -30,8 +30,6 @@ from sparsenmt.model_directory import (
     ModelIdentity,
     check_files,
     check_owner,
-    identity_of,
-    max_source_length_of,
     owner_of,
     read_manifest,
     read_weights,
@@ -81,7 +79,7 @@ class Bundle:
 
     def identity(self) -> ModelIdentity:
         """Return the identity of the model, which cached results depend on."""
-        return identity_of(self.recipe, self.weights_digest, self.files)
+        return ModelIdentity.of(self.recipe, self.weights_digest, self.files)
 
     @cached_property
     def frames(self) -> FramePair:
@@ -96,7 +94,8 @@ class Bundle:
     @property
     def max_source_length(self) -> int:
         """Most source tokens that are read, `</s>` and frame not counted."""
-        return min(max_source_length_of(self.recipe), self.max_positions - 1 - self.frames.source.size)
+        chosen, most = self.recipe.data.filters.max_source_length, self.max_positions - 1 - self.frames.source.size
+        return most if chosen is None else min(chosen, most)
 
     @property
     def max_target_length(self) -> int:

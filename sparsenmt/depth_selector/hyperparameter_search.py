@@ -23,7 +23,7 @@ from sparsenmt.depth_selector.training import (
     train_classifier,
 )
 from sparsenmt.errors import UserError
-from sparsenmt.kept_work import AGAIN, KeptWork, joined
+from sparsenmt.kept_work import AGAIN, KeptWork
 from sparsenmt.storage.files import make_directories
 from sparsenmt.storage.tensors import load_tensors, save_tensors
 
@@ -66,7 +66,7 @@ class HyperparameterSearch:
         try:
             record, differences = self._kept.read()
             if differences:
-                return joined(differences)
+                return differences
             own = {cell: cell for cell in self._cells}  # the same cell may be written with 1 and with 1.0
             if best_of(record.trials).cell not in own:
                 return "the best combination so far is not in the grid"

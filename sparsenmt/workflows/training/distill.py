@@ -23,7 +23,7 @@ from sparsenmt.data.prepare.survey import survey_text
 from sparsenmt.data.prepared_data import MANIFEST, read_manifest
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.errors import UserError
-from sparsenmt.kept_work import KeptWork, joined
+from sparsenmt.kept_work import KeptWork
 from sparsenmt.model_directory import MANIFEST as MODEL_MANIFEST
 from sparsenmt.model_directory import model_identity, read_recipe
 from sparsenmt.process.interrupts import resumable
@@ -133,9 +133,9 @@ class DistilledCorpus:
         if kept.files is None and not self.target.exists():
             return False  # `decode` resumes it, or starts again and says why
         if differences:
-            text = joined(differences)
-            hint = _OTHER_FOLDER
-            raise UserError(f"the distilled text was made otherwise: {text}", where=str(self.record), hint=hint)
+            raise UserError(
+                f"the distilled text was made otherwise: {differences}", where=str(self.record), hint=_OTHER_FOLDER
+            )
         if kept.files is None:  # stopped between the last line and the record
             return False
         names = "|".join(re.escape(path.name) for path in (self.source, self.target))
