@@ -75,7 +75,6 @@ class KeptWork(Generic[R]):
         asked: everything that the results depend on, as values that JSON has.
         kind: type of the results: a dataclass with the file's keys that it reads.
         key: key of the file that holds what was asked; None: the whole file does.
-        hint: what the user can do about a damaged file, where that is an error.
         compare: returns the differences between what was asked before and now, as `changed_values`.
     """
 
@@ -83,19 +82,21 @@ class KeptWork(Generic[R]):
     asked: Mapping[str, Any]
     kind: type[R]
     key: str | None = "work"
-    hint: str = AGAIN
     compare: Callable[[Any, Any], Sequence[tuple[str, Any, Any]]] = changed_values
 
-    def read(self) -> tuple[R, str]:
+    def read(self, *, hint: str = AGAIN) -> tuple[R, str]:
         """Return the results, and what was asked otherwise when they were made; empty: nothing was, they are of use.
+
+        Args:
+            hint: what the user can do about a damaged file.
 
         Raises:
             DamagedFileError: the file is missing or damaged.
             UserError: it cannot be read.
         """
-        record = read_sealed(self.path, hint=self.hint)
-        found = typed(record, self.kind, self.path, hint=self.hint)
-        before = typed(record if self.key is None else record.get(self.key), dict, self.path, hint=self.hint)
+        record = read_sealed(self.path, hint=hint)
+        found = typed(record, self.kind, self.path, hint=hint)
+        before = typed(record if self.key is None else record.get(self.key), dict, self.path, hint=hint)
         changed = self.compare(before, json.loads(json.dumps(self.asked)))
         return found, joined([_describe(*change) for change in changed])
 

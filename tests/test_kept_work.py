@@ -61,7 +61,7 @@ def test_many_differences_are_counted() -> None:
 def test_a_record_of_other_types_is_damaged(path: Path, record: dict[str, Any]) -> None:
     write_sealed(path, record)
     with pytest.raises(DamagedFileError, match=r"kept\.json: damaged") as caught:
-        kept(path, hint="Remove it.").read()
+        kept(path).read(hint="Remove it.")
     assert caught.value.hint == "Remove it." and kept(path).find() is None
     assert kept(path.with_name("missing")).find() is None
 

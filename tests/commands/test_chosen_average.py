@@ -117,7 +117,7 @@ def test_an_interrupt_during_the_choice_loses_nothing(
     (short / "weights.safetensors").unlink()
     if place == "mean":
         write_sealed(short / "manifest.json", {**model_directory.read_manifest(short), "average": None})
-    module, name = (checkpoint_choice, "average_weights") if place == "mean" else (store, "write_weights")
+    module, name = (checkpoint_choice, "average_weights") if place == "mean" else (model_directory, "write_weights")
 
     def stop(*_: object, **__: object) -> NoReturn:
         raise Interrupted(signal.SIGTERM)

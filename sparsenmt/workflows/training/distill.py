@@ -129,7 +129,7 @@ class DistilledCorpus:
                     hint="Name another folder with --corpus, or move the file away.",
                 )
             return False
-        kept, differences = self._kept(work).read()
+        kept, differences = self._kept(work).read(hint=_REMOVE)
         if kept.files is None and not self.target.exists():
             return False  # `decode` resumes it, or starts again and says why
         if differences:
@@ -172,7 +172,7 @@ class DistilledCorpus:
         self._kept(work).write(files={path.name: file_entry(path) for path in (self.source, self.target)})
 
     def _kept(self, work: Mapping[str, Any]) -> KeptWork[_DistilledRecord]:
-        return KeptWork(self.record, work, _DistilledRecord, hint=_REMOVE)
+        return KeptWork(self.record, work, _DistilledRecord)
 
 
 def distill(request: DistillRequest) -> None:
