@@ -282,7 +282,7 @@ def copy_slice(
         copy_files(source, partial, files, hint=_COPY_HINT)
         write_recipe(partial, recipe)
         write_sealed(partial / MANIFEST, manifest | {"cut_from": origin, "provenance": provenance})
-        save_tensors(partial / WEIGHTS, weights, notes=notes | {_OWNER: _written_owner(partial)})
+        save_tensors(partial / WEIGHTS, weights, notes=notes | {_OWNER: owner_in(partial)})
         check_model_version(source, version)
 
 
@@ -359,7 +359,7 @@ def write_weights(
     if {"warnings": manifest.get("warnings", []), "average": manifest.get("average")} != recorded:
         write_sealed(directory / MANIFEST, manifest | recorded)
     notes = {"after": str(after), "made_of": ",".join(str(update) for update in made_of)}
-    save_tensors(directory / WEIGHTS, weights, notes=notes | {_OWNER: _written_owner(directory)})
+    save_tensors(directory / WEIGHTS, weights, notes=notes | {_OWNER: owner_in(directory)})
 
 
 def owner_of(files: Mapping[str, Mapping[str, Any]], recipe: Mapping[str, Any]) -> str:
@@ -374,7 +374,8 @@ def owner_of(files: Mapping[str, Mapping[str, Any]], recipe: Mapping[str, Any]) 
     return sha256_text(json.dumps([files, recipe["model"]], sort_keys=True))
 
 
-def _written_owner(directory: Path) -> str:
+def owner_in(directory: Path) -> str:
+    """Return `owner_of` the files of a model directory."""
     return owner_of(read_manifest(directory)["files"], stored_recipe(directory))
 
 
@@ -457,19 +458,3 @@ def weights_file(directory: Path) -> Path:
     if not path.exists():
         raise UserError("the model has no weights", where=str(path), hint=WEIGHTS_HINT)
     return path
-
-
-def read_weights(directory: Path) -> dict[str, Tensor]:
-    """Return a model's weights by name.
-
-    Raises:
-        UserError: they are missing, damaged or belong to another model directory.
-    """
-
-    def read(real: Path) -> dict[str, Tensor]:
-        found = load_tensors(real / WEIGHTS, hint=WEIGHTS_HINT)
-        check_owner(real, _written_owner(real))
-        return found
-
-    weights_file(directory)
-    return read_consistently(directory, READ, read)

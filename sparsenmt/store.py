@@ -30,9 +30,9 @@ from sparsenmt.model_directory import (
     ModelIdentity,
     check_files,
     check_owner,
+    owner_in,
     owner_of,
     read_manifest,
-    read_weights,
     stored_recipe,
     text_sides,
     weights_file,
@@ -42,7 +42,7 @@ from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.recipe.model_use import with_languages, without_heads
 from sparsenmt.recipe.schema import Decoding, Recipe
 from sparsenmt.recipe.task import check_translates
-from sparsenmt.storage.tensors import FITTING, check_shapes, read_into
+from sparsenmt.storage.tensors import FITTING, check_shapes, load_tensors, read_into
 from sparsenmt.storage.versions import read_consistently
 
 
@@ -155,7 +155,13 @@ def starting_weights(directory: Path, model: torch.nn.Module) -> tuple[dict[str,
     Raises:
         UserError: the weights are missing or damaged, or other parameters differ.
     """
-    own, found = model.state_dict(), read_weights(directory)
+
+    def read(real: Path) -> dict[str, Tensor]:
+        found = load_tensors(weights_file(real), hint=WEIGHTS_HINT)
+        check_owner(real, owner_in(real))
+        return found
+
+    own, found = model.state_dict(), read_consistently(directory, READ, read)
     added = sorted((own.keys() - found.keys()) & method_weights(model))
     weights = {**{name: own[name] for name in added}, **found}
     check_shapes(own, weights, str(directory / WEIGHTS))

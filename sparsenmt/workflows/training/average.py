@@ -12,7 +12,7 @@ from sparsenmt.process.progress import notify
 from sparsenmt.report.tables import Report
 from sparsenmt.storage.files import check_absent
 from sparsenmt.training.checkpoints import Checkpoint, average_weights, find_checkpoints
-from sparsenmt.workflows.training.checkpoint_choice import CheckpointChoice, choose, mean_of, warn_of_damage
+from sparsenmt.workflows.training.checkpoint_choice import CheckpointChoice, choose, warn_of_damage
 from sparsenmt.workflows.training.prepare import open_data
 from sparsenmt.workflows.training.validation import make_validator, validation_scoring
 
@@ -49,16 +49,12 @@ def average(
         check_absent(target)
     found = find_checkpoints(model)
     sizes = [last] if isinstance(last, int) else list(last or [len(found)])
-    chosen: Sequence[Checkpoint] = _choose(model, found, sizes if last else [], updates)
-    choice = None
+    choice = CheckpointChoice.of(_choose(model, found, sizes if last else [], updates))
     if len(sizes) > 1:
         choice = _validated(model, manifest["data_fingerprint"], found, sizes, threads, device)
-        chosen = choice.taken.checkpoints
-    description = mean_of(chosen) if choice is None else choice.describe()
-    weights = average_weights(chosen)
-    after, made_of = found[-1].update, [checkpoint.update for checkpoint in chosen]
-    warnings = [] if updates else warn_of_damage(model, max(sizes), () if choice is None else choice.best)
-    record = None if choice is None else choice.record()
+    weights = average_weights(choice.taken.checkpoints)
+    after, made_of, record = found[-1].update, choice.taken.updates, choice.record()
+    warnings = [] if updates else warn_of_damage(model, max(sizes), choice.best)
     if target is not None:
         model_directory.copy_model(
             model, target, weights, after=after, made_of=made_of, version=version, warnings=warnings, average=record
@@ -66,8 +62,8 @@ def average(
     else:
         model_directory.check_model_version(model, version)
         model_directory.write_weights(model, weights, after=after, made_of=made_of, warnings=warnings, average=record)
-    notify(f"{(target or model) / model_directory.WEIGHTS}: {description}")
-    return None if choice is None else choice.report()
+    notify(f"{(target or model) / model_directory.WEIGHTS}: {choice.describe()}")
+    return choice.report() if len(sizes) > 1 else None
 
 
 def _choose(model: Path, found: list[Checkpoint], sizes: Sequence[int], updates: Sequence[int]) -> list[Checkpoint]:

@@ -24,6 +24,7 @@ from sparsenmt.data.prepared_data import PreparedData, PreparedText
 from sparsenmt.data.streams import StreamPlan
 from sparsenmt.data.text_sides import TextSides
 from sparsenmt.errors import UserError
+from sparsenmt.evaluation.metrics import check_tokenizer
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.kept_work import describe_change
 from sparsenmt.model.transformer import Transformer
@@ -45,7 +46,7 @@ from sparsenmt.training.state import Progress
 from sparsenmt.training.task import TrainingTask
 from sparsenmt.training.training_log import truncate_log
 from sparsenmt.training.validation import limit_reached, losses_without_target
-from sparsenmt.workflows.training.checkpoint_choice import choose, mean_of, mean_sizes, warn_of_damage
+from sparsenmt.workflows.training.checkpoint_choice import CheckpointChoice, choose, mean_sizes, warn_of_damage
 from sparsenmt.workflows.training.prepare import open_data, sides_of, warn_of_missing_words
 from sparsenmt.workflows.training.run_checks import (
     check_lengths,
@@ -54,12 +55,7 @@ from sparsenmt.workflows.training.run_checks import (
     frames_of,
     same_vocabularies,
 )
-from sparsenmt.workflows.training.validation import (
-    check_validation,
-    make_validator,
-    recorded_tokenizer,
-    validation_scoring,
-)
+from sparsenmt.workflows.training.validation import make_validator, recorded_tokenizer, validation_scoring
 
 
 @dataclass(frozen=True)
@@ -127,7 +123,7 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
             )
         with _open_run(recipe, data.fingerprint, start, workers) as run:
             progress = None if run.newest is None else run.newest.progress()
-            tell = notify if workers.is_main_process else _keep_silent
+            tell = notify if workers.is_main_process else lambda message: None
             scoring = validation_scoring(recipe, data, progress, tell)
             if run.newest is not None and run.is_complete(recipe):
                 notify(f"{run.path}: the run ended after update {run.newest.update:,}; nothing is left to do")
@@ -165,7 +161,8 @@ def _checked_data(recipe: Recipe, workers: Workers, device: torch.device) -> Pre
     data = open_data(recipe)
     if isinstance(data, PreparedData):
         check_lengths(recipe, data)
-        check_validation(recipe)
+        if recipe.training.validation.tokenize is not None:
+            check_tokenizer(recipe.training.validation.tokenize, "training.validation.tokenize")
     else:
         _streams(recipe, data).batches(0, workers.rank, workers.size)  # refused before anything is written
     sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
@@ -330,10 +327,6 @@ def _streams(recipe: Recipe, data: PreparedText) -> StreamPlan:
     return StreamPlan(data.train, data.train_weights, options.streams, options.segment_length, options.seed)
 
 
-def _keep_silent(message: str) -> None:
-    """Print nothing: in all processes but the main one."""
-
-
 def _load_starting_weights(recipe: Recipe, model: Transformer, directory: Path, *, report: bool) -> None:
     """Load a trained model's weights; weights that it does not have keep their initial values."""
     given, added = store.starting_weights(directory, model)
@@ -356,22 +349,20 @@ def finish(recipe: Recipe, directory: Path, progress: Progress, validate: Valida
     last = min(training.average_last, len(found))
     # A language model has losses of parameters only, which do not compete with its quality on the validation text.
     free = [] if recipe.data.is_language_model else losses_without_target(recipe.losses)
-    choice = None
+    note = ""
     if last and (training.choose_average == "none" or free):
-        taken = tuple(found[-last:])
-        description = mean_of(taken)
+        choice = CheckpointChoice.of(found[-last:])
         if free and training.choose_average != "none":
-            description += f"; quality does not choose, because {free[0]} has a weight and no target"
+            note = f"; quality does not choose, because {free[0]} has a weight and no target"
     else:
         validated = progress.validated
         choice = choose(found, mean_sizes(last), validated, recipe, validate, tokenizer=progress.tokenizer)
-        taken, description = choice.taken.checkpoints, choice.describe()
     model_directory.write_weights(
         directory,
-        average_weights(taken),
+        average_weights(choice.taken.checkpoints),
         after=found[-1].update,
-        made_of=[checkpoint.update for checkpoint in taken],
-        warnings=warn_of_damage(directory, training.average_last, () if choice is None else choice.best),
-        average=None if choice is None else choice.record(),
+        made_of=choice.taken.updates,
+        warnings=warn_of_damage(directory, training.average_last, choice.best),
+        average=choice.record(),
     )
-    notify(f"{directory / model_directory.WEIGHTS}: {description}")
+    notify(f"{directory / model_directory.WEIGHTS}: {choice.describe()}{note}")

@@ -35,12 +35,6 @@ _KEY = "training.validation.tokenize"
 _TRIED, _TRIED_TOKENS = 2, 200  # sentences, tokens of a text
 
 
-def check_validation(recipe: Recipe) -> None:
-    """Refuse a tokenizer of the recipe that cannot be used, before anything is written."""
-    if recipe.training.validation.tokenize is not None:
-        check_tokenizer(recipe.training.validation.tokenize, _KEY)
-
-
 def validation_scoring(
     recipe: Recipe,
     data: PreparedData | PreparedText,
