@@ -40,7 +40,7 @@ _NAMES = {
     ),
     "workflows.conversion.slice": ("SlicedModel", "slice_model"),
     "workflows.training.sweep": ("SweepResult", "sweep"),
-    "workflows.evaluation.test_sets": ("TestText",),
+    "workflows.evaluation.reference_texts": ("TestText",),
     "workflows.training.train": ("StartingPoint", "train"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

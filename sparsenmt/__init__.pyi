@@ -37,7 +37,7 @@ from sparsenmt.workflows.evaluation.score import (
 )
 from sparsenmt.workflows.conversion.slice import SlicedModel as SlicedModel, slice_model as slice_model
 from sparsenmt.workflows.training.sweep import SweepResult as SweepResult, sweep as sweep
-from sparsenmt.workflows.evaluation.test_sets import TestText as TestText
+from sparsenmt.workflows.evaluation.reference_texts import TestText as TestText
 from sparsenmt.workflows.training.train import StartingPoint as StartingPoint, train as train
 
 __version__: str

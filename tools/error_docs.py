@@ -112,7 +112,7 @@ GROUPS = (
     Group(
         "Model directories and other files",
         "",
-        ("store.py", "storage/files.py", "storage/tensors.py", *_application("average")),
+        ("model_directory.py", "store.py", "storage/files.py", "storage/tensors.py", *_application("average")),
     ),
     Group(
         "`sparsenmt decode`",

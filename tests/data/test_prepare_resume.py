@@ -12,10 +12,10 @@ import pytest
 
 from sparsenmt.data.prepare import pipeline as prepare_module
 from sparsenmt.data.prepare.pipeline import PreparedData, prepare
-from sparsenmt.data.prepare.stages import Stages
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
 from sparsenmt.storage.files import DamagedFileError, directory_lock, partial_path
+from sparsenmt.storage.kept_work import Stages
 
 MakeData = Callable[..., schema.Data]
 Lines = Callable[..., list[str]]

@@ -10,8 +10,6 @@ import pytest
 
 from sparsenmt.storage.files import (
     DamagedFileError,
-    changed_values,
-    describe_changes,
     read_json,
     read_sealed,
     seal_text,
@@ -20,6 +18,7 @@ from sparsenmt.storage.files import (
     unseal_text,
     write_sealed,
 )
+from sparsenmt.storage.kept_work import changed_values, describe_changes
 from sparsenmt.storage.records import check_file_entries, file_entries, file_entry, list_files
 
 

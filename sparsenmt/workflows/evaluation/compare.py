@@ -15,6 +15,7 @@ from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.metric import TEXT_METRICS, metric_label
+from sparsenmt.model_directory import read_recipe
 from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe.schema import Recipe
@@ -22,7 +23,6 @@ from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves, describe
 from sparsenmt.report.tables import Column, Kind, Report, Table, Value, columns
-from sparsenmt.store import read_recipe
 from sparsenmt.training.training_log import training_speed, training_time
 from sparsenmt.workflows.evaluation.evaluate import (
     Evaluation,
@@ -40,7 +40,13 @@ from sparsenmt.workflows.evaluation.evaluate_text import (
     evaluate_text,
     text_metric_of,
 )
-from sparsenmt.workflows.evaluation.test_sets import PlainText, TestText, given_text, shared_plain_text, shared_text
+from sparsenmt.workflows.evaluation.reference_texts import (
+    PlainText,
+    TestText,
+    given_text,
+    shared_plain_text,
+    shared_text,
+)
 from sparsenmt.workflows.training.sweep_table import SEEDS_NOTE, Observation, seeds_table
 
 if TYPE_CHECKING:  # matplotlib is an optional package

@@ -40,6 +40,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.model.depth_plan import Depth, DepthPlan, fastest_first
+from sparsenmt.model_directory import MANIFEST, RECIPE, model_identity, parameter_count, read_recipe
 from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify, progress_bar
@@ -50,21 +51,12 @@ from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import describe, save, value_maps
 from sparsenmt.report.tables import render, write_report
 from sparsenmt.storage.files import directory_lock, explain_directory_errors, make_directories, write_text
-from sparsenmt.store import (
-    MANIFEST,
-    RECIPE,
-    Bundle,
-    check_identity,
-    model_identity,
-    open_model,
-    parameter_count,
-    read_recipe,
-)
+from sparsenmt.store import Bundle, check_identity, open_model
 from sparsenmt.training.training_log import training_time
 from sparsenmt.workflows.decoding.depth_choice import check_layers, warn_untrained
 from sparsenmt.workflows.decoding.input_text import warn_of_single_lines
 from sparsenmt.workflows.evaluation.evaluate import check_metrics_fit
-from sparsenmt.workflows.evaluation.test_sets import TestText, given_text, shared_text
+from sparsenmt.workflows.evaluation.reference_texts import TestText, given_text, shared_text
 
 TRANSLATIONS = "translations"
 _SEPARATE = "separate models"

@@ -19,18 +19,11 @@ from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import Comparison, PairedTest, compare_statistics
 from sparsenmt.evaluation.text_quality import TextQuality, block_qualities, text_statistics
 from sparsenmt.metric import TEXT_METRICS, TextCounts
+from sparsenmt.model_directory import ModelIdentity, model_identity, parameter_count, read_recipe
 from sparsenmt.process.devices import pick_device
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe.schema import Recipe
-from sparsenmt.store import (
-    Bundle,
-    ModelIdentity,
-    check_identity,
-    model_identity,
-    open_model,
-    parameter_count,
-    read_recipe,
-)
+from sparsenmt.store import Bundle, check_identity, open_model
 from sparsenmt.workflows.evaluation.evaluate import Evaluation
 from sparsenmt.workflows.evaluation.evaluation_file import (
     KeptEvaluation,
@@ -39,8 +32,8 @@ from sparsenmt.workflows.evaluation.evaluation_file import (
     evaluation_path,
     site_attention,
 )
+from sparsenmt.workflows.evaluation.reference_texts import PlainText, TestText
 from sparsenmt.workflows.evaluation.score_text import token_nats
-from sparsenmt.workflows.evaluation.test_sets import PlainText, TestText
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from sparsenmt import store
+from sparsenmt import model_directory
 from sparsenmt.assemble import check_recipe, load_recipe
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.evaluation.scorer import ScoringOptions
@@ -27,7 +27,7 @@ from sparsenmt.report.tables import Column, Report, Table, Value, columns
 from sparsenmt.storage.tensors import read_header
 from sparsenmt.training.state import Progress
 from sparsenmt.workflows.evaluation.evaluate import AS_IN_RECIPE, Evaluation, ModelRun, evaluate, metric_of
-from sparsenmt.workflows.evaluation.test_sets import recipe_text
+from sparsenmt.workflows.evaluation.reference_texts import recipe_text
 from sparsenmt.workflows.training.continue_training import (
     check_vocabularies,
     counted_on,
@@ -132,7 +132,7 @@ def finetune(request: FinetuneRequest) -> FinetuneResult:
 
 def _warn_of_few_updates(request: FinetuneRequest, recipe: Recipe, progress: Progress) -> None:
     """Warn if a share of gates is to close in far fewer updates than quality needs to come back."""
-    own = progress.update or store.weights_after(request.model) or 0
+    own = progress.update or model_directory.weights_after(request.model) or 0
     further = recipe.training.max_updates if request.updates is None else request.updates
     if (target := max(request.targets, default=0.0)) >= _SMALL_TARGET and further < own * _FEW_UPDATES:
         notify(
@@ -143,8 +143,8 @@ def _warn_of_few_updates(request: FinetuneRequest, recipe: Recipe, progress: Pro
 
 def _starting_point(request: FinetuneRequest) -> tuple[StartingPoint, Progress]:
     """Return the beginning of the runs, and its progress."""
-    store.read_manifest(request.model)
-    if store.read_recipe(request.model).model.memory:
+    model_directory.read_manifest(request.model)
+    if model_directory.read_recipe(request.model).model.memory:
         raise UserError(
             "the model already has gates",
             where=str(request.model),
@@ -166,7 +166,7 @@ def _read_recipe(request: FinetuneRequest) -> Recipe:
             )
         return recipe
     overrides = ["model.memory=[{name: l0drop}]", "losses={l0: {}}", *request.overrides]
-    recipe = load_recipe(request.model / store.RECIPE, overrides)
+    recipe = load_recipe(request.model / model_directory.RECIPE, overrides)
     given = {name: each for name, each in recipe.losses.items() if each.target is not None or each.weight is not None}
     free = {name: each.model_copy(update={"weight": 0.0}) for name, each in recipe.losses.items()}
     if request.updates is None:
@@ -260,7 +260,7 @@ def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
     first: dict[tuple[str, str], Evaluation] = {}
     scored: dict[tuple[str, str], ScoringOptions] = {}
     for name, directory in models.items():
-        recipe = store.read_recipe(directory)
+        recipe = model_directory.read_recipe(directory)
         metric = metric_of(recipe)
         for kind in ("dev", "test"):
             text = recipe_text(recipe, kind)
@@ -297,7 +297,7 @@ def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
 
 def _averaged(directory: Path) -> list[str]:
     """Return the updates of the checkpoints that a model's weights are the mean of; empty if it was not trained."""
-    notes = read_header(directory / store.WEIGHTS, hint="Train the model again.")[1]
+    notes = read_header(directory / model_directory.WEIGHTS, hint="Train the model again.")[1]
     return [each for each in notes.get("made_of", "").split(",") if each]
 
 
