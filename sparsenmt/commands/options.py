@@ -49,6 +49,10 @@ class FilePath(click.Path):
         name = None
         if param is not None:
             name = param.opts[0] if param.param_type_name == "option" else param.human_readable_name.strip("[]. ")
+        if value == "-":
+            streams = "/dev/stdin for standard input, /dev/stdout for standard output, or " if self.pipes else ""
+            hint = f"Write {streams}./- for a file of this name."
+            raise UserError("'-' stands for no file, nor for standard input or output", where=name, hint=hint)
         if not self.pipes and path.is_fifo():
             message = f"{path} is a pipe, which cannot be read twice, nor replaced"
             raise UserError(message, where=name, hint="Write it to a file, and name that.")
@@ -389,17 +393,17 @@ def numbers(
     above: bool = False,
     example: str = "0.5,1",
 ) -> list[float]:
-    """Parse a list of numbers with commas between them, without repetitions.
+    """Parse a list of numbers with commas between them.
 
     Args:
         most: infinity if there is no upper bound.
         above: True if ``least`` itself is not allowed, and neither is ``most``.
 
     Raises:
-        UserError: a part is no number, or lies outside of the range.
+        UserError: a part is no number, or lies outside of the range; or a number is there twice.
     """
     try:
-        found = list(dict.fromkeys(float(part) for part in text.split(",")))
+        found = [float(part) for part in text.split(",")]
     except ValueError:
         found = []
     inside = (least < value < most if above else least <= value <= most for value in found)
@@ -408,6 +412,7 @@ def numbers(
         bounds = bounds if math.isfinite(most) else f"of at least {least:g}"
         hint = f"Write them with commas between them, as {example}."
         raise UserError(f"'{text}' is not a list of numbers {bounds}", where=option, hint=hint)
+    _check_different(found, option)
     return found
 
 
@@ -421,7 +426,7 @@ def whole_numbers(
         rising: True if every number must be larger than the one before it.
 
     Raises:
-        UserError: the text is no such list.
+        UserError: the text is no such list, or a number is in it twice.
     """
     found: list[int] = []
     sound = True
@@ -439,4 +444,13 @@ def whole_numbers(
             where=option,
             hint=f"Write them with commas between them, as {example}.",
         )
-    return sorted(set(found)) if ranges else list(dict.fromkeys(found))
+    if ranges:
+        return sorted(set(found))
+    _check_different(found, option)
+    return found
+
+
+def _check_different(found: Sequence[float], option: str) -> None:
+    for i, number in enumerate(found):
+        if number in found[:i]:
+            raise UserError(f"{number:g} is in the list twice", where=option, hint="Write every number once.")
