@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -99,11 +99,15 @@ def _read_prompts(bundle: Bundle, lines: Sequence[InputLine]) -> list[SourceLine
     return list(map(with_space, prompts))
 
 
-@lru_cache(maxsize=1)
+_space_tokens: WeakKeyDictionary[Tokenizer, int | None] = WeakKeyDictionary()
+
+
 def _space_token(tokenizer: Tokenizer) -> int | None:
-    """Return the token that is a space alone; None if there is none. The whole vocabulary is listed, which takes time."""
-    names = tokenizer.pieces(range(tokenizer.size))
-    return names.index(SPACE) if SPACE in names else None
+    """Return the token that is a space alone; None if there is none. The vocabulary is listed once: this takes time."""
+    if tokenizer not in _space_tokens:
+        names = tokenizer.pieces(range(tokenizer.size))
+        _space_tokens[tokenizer] = names.index(SPACE) if SPACE in names else None
+    return _space_tokens[tokenizer]
 
 
 def split_lines(tokens: Sequence[int]) -> Iterator[list[int]]:
