@@ -299,12 +299,7 @@ class AnalysisSession:
         return AnalyzedModel(self, label, bundle)
 
     def scoring_settings(
-        self,
-        scoring: ScoringOptions,
-        documents: Path | None,
-        references: Sequence[str],
-        *,
-        tokenizes: bool = False,
+        self, scoring: ScoringOptions, documents: Path | None, references: Sequence[str], *, tokenizes: bool = False
     ) -> tuple[ScoringOptions, ScoringSettings]:
         """Complete the settings of scoring by the language of the models, the text and its documents.
 

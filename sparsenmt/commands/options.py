@@ -87,9 +87,7 @@ tags_option = click.option(
     help="Part-of-speech tags of the source: CoNLL-U or word_TAG.  [default: made by the model's tagger, if needed]",
 )
 documents_option = click.option(
-    "--documents",
-    type=TEXT,
-    help="File with the document id of every line; a document ends where the id changes.",
+    "--documents", type=TEXT, help="File with the document id of every line; a document ends where the id changes."
 )
 sites_option = click.option(
     "--site", "sites", multiple=True, type=click.Choice(SITES), help="Only this attention site; repeatable."
@@ -353,10 +351,7 @@ def report_options(plot: str | None = "Draw the report to this file, .png or .sv
     options = [
         click.option("--json", "json_file", type=PATH, help="Write the report as JSON to this file."),
         click.option(
-            "--csv",
-            "csv_file",
-            type=PATH,
-            help="Write the main table as CSV to this file; further tables beside it.",
+            "--csv", "csv_file", type=PATH, help="Write the main table as CSV to this file; further tables beside it."
         ),
     ]
     if plot is not None:
@@ -385,13 +380,7 @@ def parsed(parse: Callable[..., Sequence[float]], **limits: Any) -> Callable[...
 
 
 def numbers(
-    text: str,
-    option: str,
-    *,
-    least: float = 0,
-    most: float = 1e6,
-    above: bool = False,
-    example: str = "0.5,1",
+    text: str, option: str, *, least: float = 0, most: float = 1e6, above: bool = False, example: str = "0.5,1"
 ) -> list[float]:
     """Parse a list of numbers with commas between them.
 

@@ -34,19 +34,11 @@ if TYPE_CHECKING:
     from sparsenmt.evaluation.scorer import ScoringOptions
     from sparsenmt.workflows.evaluation.score import ScoreOptions, ScoreResult, TargetScores
 
-_MODEL_OPTIONS = {
-    "beam_size": "--beam-size",
-    "batch_tokens": "--batch-tokens",
-    "threads": "--threads",
-    "device": "--device",
-    "tags": "--tags",
-    "disabled_heads": "--disable-heads",
-    "source_language": "--source-language",
-    "target_language": "--target-language",
-    "encoder_layers": "--encoder-layers",
-    "decoder_layers": "--decoder-layers",
-}
-"""Field of `ModelUse` -> option."""
+_OF_MODELS = (
+    *("beam_size", "batch_tokens", "threads", "device", "tags", "disabled_heads", "source_language", "target_language"),
+    *("encoder_layers", "decoder_layers"),
+)
+"""Fields of `ModelUse` that have options."""
 _HINT = "See `sparsenmt score --help` for the ways to call it."
 
 
@@ -122,12 +114,12 @@ def command(
         return
     for name, value in segments.items():
         if value is not None:
-            raise UserError("needs --text", where="--" + name.replace("_", "-"), hint=_HINT)
+            raise UserError("needs --text", where=_option(name), hint=_HINT)
     _check_files(hypothesis, references, baseline, model, source, target)
-    use = {name: options.pop(name) for name in _MODEL_OPTIONS}
-    for name, option in _MODEL_OPTIONS.items():
-        if model is None and use[name] not in (None, (), "auto"):
-            raise UserError("needs --model", where=option, hint=_HINT)
+    use = {name: options.pop(name) for name in _OF_MODELS}
+    for name, value in use.items():
+        if model is None and value not in (None, (), "auto"):
+            raise UserError("needs --model", where=_option(name), hint=_HINT)
     if sacrebleu_p and baseline is None:
         raise UserError("needs --baseline", where="--sacrebleu-p", hint=_HINT)
 
@@ -148,6 +140,11 @@ def command(
     of_target = score_target(ModelUse(model, **use), source, target, settings.documents)
     if is_main_process():
         _show_target(of_target, as_json=as_json)
+
+
+def _option(name: str) -> str:
+    """Return the option of a parameter."""
+    return "--disable-heads" if name == "disabled_heads" else "--" + name.replace("_", "-")
 
 
 def _check_files(
@@ -186,7 +183,7 @@ def _check_text(model: Path | None, given: dict[str, Any], options: dict[str, An
         raise UserError("needs --model", where="--text", hint=_HINT)
     languages = ("source_language", "target_language")
     for name in ("tags", "documents", "disabled_heads", "encoder_layers", "beam_size", "batch_tokens", *languages):
-        given["--disable-heads" if name == "disabled_heads" else "--" + name.replace("_", "-")] = options[name]
+        given[_option(name)] = options[name]
     for name, value in given.items():
         if value:
             raise UserError("has no meaning with --text: a language model has one text", where=name, hint=_HINT)

@@ -7,12 +7,7 @@ from typing import Any
 
 import click
 
-from sparsenmt.commands.analyze.options import (
-    AnalysisArguments,
-    analysis_options,
-    reference_option,
-    site_option,
-)
+from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_options, reference_option, site_option
 from sparsenmt.commands.options import documents_option, scoring_options, significance_options
 from sparsenmt.model.sites import SiteName
 
