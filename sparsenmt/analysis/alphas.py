@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from sparsenmt.analysis.labels import HEAD_COLUMNS, SITE_NAMES, Head, head_cells, head_name, site_title
+from sparsenmt.analysis.labels import HEAD_COLUMNS, SITE_NAMES, Head, by_head, head_cells, head_name, site_title
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.assemble import build_model
 from sparsenmt.errors import UserError
@@ -49,19 +49,8 @@ def measure_alphas(session: AnalysisSession, *, heads: Sequence[Head] = ()) -> A
     Raises:
         UserError: no model learns an alpha, or a model has no such head.
     """
-    found, notes = [], []
-    for label, directory in session.labels.items():
-        one = _measure(label, directory)
-        if one is None:
-            notes.append(f"{label}: no alpha is learned")
-        else:
-            found.append(one)
-    if not found:
-        raise UserError(
-            "no alpha is learned in this model",
-            where=", ".join(map(str, session.models)),
-            hint="Name a model with `transform: {name: entmax, alpha: learned}` at one of its attention sites.",
-        )
+    hint = "Name a model with `transform: {name: entmax, alpha: learned}` at one of its attention sites."
+    found, notes = session.learned("alpha", _measure, hint)
     for each in found:
         if missing := [head for head in heads if head not in each.alphas]:
             site, layer, number = missing[0]
@@ -97,7 +86,7 @@ def _measure(label: str, directory: Path) -> AlphaResult | None:
 
 def learned_alphas(model: TranslationModel) -> dict[Head, float]:
     """Return the alpha of every head that learns one. Fixed heads come before learned ones."""
-    return _by_head(model, model.logged().get("alpha", {}))
+    return by_head(model, model.logged().get("alpha", {}))
 
 
 def logged_course(model: TranslationModel, directory: Path) -> dict[int, dict[Head, float]]:
@@ -105,21 +94,12 @@ def logged_course(model: TranslationModel, directory: Path) -> dict[int, dict[He
     course, known = {}, learned_alphas(model).keys()
     for update, values in logged_values(directory, "train", "update", "heads"):
         try:
-            alphas = _by_head(model, values["alpha"])
+            alphas = by_head(model, values["alpha"])
             if alphas.keys() == known and all(map(math.isfinite, alphas.values())):
                 course[int(update)] = alphas
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             continue
     return course
-
-
-def _by_head(model: TranslationModel, values: Mapping[SiteName, Sequence[Sequence[float]]]) -> dict[Head, float]:
-    found: dict[Head, float] = {}
-    for site, steps in values.items():
-        for layer, alphas in enumerate(steps, start=1):
-            fixed = len(model.head_names(site)) - len(alphas)
-            found |= {(site, layer, fixed + i): alpha for i, alpha in enumerate(alphas, start=1)}
-    return found
 
 
 def _transforms(model: TranslationModel) -> Iterator[tuple[str, tuple[SiteName, int], Transform]]:

@@ -198,7 +198,8 @@ def block(each: SentenceMap) -> list[str]:
     heads = [f"[{name}]" if dropped else name for name, dropped in zip(each.columns, each.dropped, strict=True)]
     sizes = [max(width(head), 3) for head in heads]
     side = max([width(name) for name in each.rows], default=0)
-    rows = [heads, *([_percent(value) for value in row] for row in each.weights.tolist())]
+    cells = [[_DOT if value == 0 else f"{value * 100:.0f}" for value in row] for row in each.weights.tolist()]
+    rows = [heads, *cells]
     lines = [
         f"{left(name, side)}  {' '.join(right(cell, size) for cell, size in zip(row, sizes, strict=True))}"
         for name, row in zip(["", *each.rows], rows, strict=True)
@@ -228,10 +229,6 @@ def _columns(blocks: Sequence[Sequence[str]]) -> int:
 
 def _beside(blocks: Sequence[Sequence[str]]) -> str:
     return "\n".join(aligned(list(zip_longest(*blocks, fillvalue="")), gap=_GAP))
-
-
-def _percent(value: float) -> str:
-    return _DOT if value == 0 else f"{value * 100:.0f}"
 
 
 def report(maps: Sequence[SentenceMap], choice: MapChoice) -> Report:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # matplotlib is an optional package
     from matplotlib.figure import Figure
 
 AnyObserver = TypeVar("AnyObserver", bound=Observer)
+R = TypeVar("R")
 _CONLLU = (".conllu", ".conllu.gz")
 _LONG_NAME = 40  # columns of a name in the title of a plot
 _ONE = "Leave one of the two out."
@@ -279,6 +280,22 @@ class AnalysisSession:
                 hint="Name a model whose recipe has a filter under `model.memory`.",
             )
         return [f"{label}: {NO_FILTER}" for label in dense]
+
+    def learned(self, what: str, measure: Callable[[str, Path], R | None], hint: str) -> tuple[list[R], list[str]]:
+        """Measure what models have learned; return the results, and a note for every model without any.
+
+        Args:
+            what: the noun for it.
+            measure: gets the short name and the directory of a model.
+
+        Raises:
+            UserError: no model has learned it.
+        """
+        results = {label: measure(label, directory) for label, directory in self.labels.items()}
+        found = [each for each in results.values() if each is not None]
+        if not found:
+            raise UserError(f"no {what} is learned in this model", where=", ".join(map(str, self.models)), hint=hint)
+        return found, [f"{label}: no {what} is learned" for label, each in results.items() if each is None]
 
     def opened(self, *, any_task: bool = False) -> Iterator[AnalyzedModel]:
         """Open the models, one after the other; ``any_task``: language models, too, which otherwise are refused."""

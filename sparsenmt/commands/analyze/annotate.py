@@ -23,8 +23,8 @@ def command(arguments: AnalysisArguments, color: bool | None) -> None:
     from sparsenmt.analysis.annotate import brackets, measure_annotations
 
     coloured = (is_terminal(sys.stdout) and not os.environ.get("NO_COLOR")) if color is None else color
-    arguments.show(measure_annotations, paint=_paint if coloured else brackets)
 
+    def paint(text: str, dropped: bool) -> str:
+        return click.style(text, fg="red" if dropped else "green") if coloured else brackets(text, dropped)
 
-def _paint(text: str, dropped: bool) -> str:
-    return click.style(text, fg="red" if dropped else "green")
+    arguments.show(measure_annotations, paint=paint)
