@@ -28,6 +28,7 @@ from sparsenmt.strategy import STRATEGIES
 
 if TYPE_CHECKING:
     from sparsenmt.workflows.decoding.decode import DecodeRequest
+    from sparsenmt.workflows.evaluation.evaluate import ModelRun
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -163,6 +164,19 @@ def training_overrides(threads: int | None, device: str | None) -> list[str]:
     """Return `training_processor_options` as overrides of a recipe."""
     given = {"threads": threads, "device": device}
     return [f"training.{key}={value}" for key, value in given.items() if value is not None]
+
+
+def trained_and_run(options: dict[str, Any]) -> tuple[list[str], ModelRun]:
+    """Take `training_processor_options` and `evaluation_options` out of the options of a command.
+
+    Returns:
+        the former as overrides of a recipe; how models run that are evaluated.
+    """
+    from sparsenmt.workflows.evaluation.evaluate import ModelRun
+
+    device = options.pop("device")
+    run = ModelRun(device or "auto", options.pop("beam_size"), options.pop("batch_tokens"))
+    return training_overrides(options.pop("threads"), device), run
 
 
 depth_options = stacked(

@@ -12,7 +12,7 @@ from sparsenmt.commands.options import documents_option, scoring_options, signif
 from sparsenmt.model.sites import SiteName
 
 
-@click.command("ablate-heads", short_help="Quality with each head disabled in turn.")
+@click.command("ablate-heads")
 @reference_option
 @site_option("encoder_self")
 @click.option(

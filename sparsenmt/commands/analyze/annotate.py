@@ -11,7 +11,7 @@ from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_optio
 from sparsenmt.process.progress import is_terminal
 
 
-@click.command("annotate", short_help="Sentences with kept and dropped words marked.")
+@click.command("annotate")
 @click.option("--color/--no-color", default=None, help="Colours or brackets.  [default: colours at a terminal]")
 @analysis_options(sentences=True)
 def command(arguments: AnalysisArguments, color: bool | None) -> None:
