@@ -4,7 +4,8 @@
 
 Random weights of real sizes. For each work one process has everything, and for each path that matters there another
 one lacks it; they take turns. Paths are switched off from outside (a function is replaced, a variable is set, a line of
-C++ is left out of a copy): the package has no switches for them.
+C++ is left out of a copy): the package has no switches for them. What rests on a path goes with it: without compiled
+steps no searches run side by side, without shortlist products there is no greedy search in one call.
 
 Printed are the lines of each path, Python and C++ (those that would go with it), and for each work the seconds without
 the path over those with it: of the fastest turn, and of the median. A path earns its lines if it gains 3% in one work
@@ -74,6 +75,8 @@ WORKS: dict[str, dict[str, Any]] = {
     "student_fast": STUDENT | {"our_dtype": "auto"},
     "l0drop": BASE | {"dropped": 0.6, "source_length": 120, "target_length": 40, "sentences": 40, "batch_tokens": 4096},
     "entmax": BASE | {"attention": everywhere(transform={"name": "entmax15"})},
+    "by_layers": BASE
+    | {"attention": {"decoder_self": {"pattern": {"name": "window", "k": 8}}}, "no_repeat_ngram": 3, "sentences": 32},
     "train": TRAINING,
     "train_bf16": TRAINING | {"our_dtype": "bf16"},
     "train_entmax": TRAINING | {"attention": everywhere(transform={"name": "entmax15"})},
@@ -81,7 +84,8 @@ WORKS: dict[str, dict[str, Any]] = {
     "train_dilated": TRAINING | LONG | {"attention": everywhere(pattern={"name": "dilated", "k": 32, "rate": 2})},
     "lm": LANGUAGE_MODEL,
 }
-"""Decoding; training; a language model. ``student_beam`` is beam search with a beam of 1, in place of greedy search."""
+"""Decoding; training; a language model. ``student_beam`` is beam search with a beam of 1, in place of greedy search;
+``by_layers`` has what the compiled step and the search of best tokens do not know, a pattern and forbidden n-grams."""
 
 TINY: dict[str, Any] = {
     **{"dimension": 64, "feed_forward": 128, "heads": 2, "vocabulary": 300, "sentences": 12, "batch_tokens": 256},
@@ -205,10 +209,19 @@ PATHS: dict[str, FastPath] = {
         DECODING,
         edits={"native/product_arguments.h": ("__builtin_prefetch(line + i * kLine, 0, 2);", "(void)line;")},
     ),
-    "attention of steps": FastPath(
-        ("base", "entmax"),
+    "attention by layers": FastPath(
+        ("by_layers", "entmax"),
         "native/few.cpp native/few.h native/many.cpp native/kernels.py:Kernels.attend",
         {"slower": ["attention", "attention to slots"]},
+    ),
+    "vocabulary by layers": FastPath(
+        ("by_layers",),
+        "native/vocabulary.cpp native/vocabulary.h native/kernels.py:Kernels.log_sums native/kernels.py:Kernels.best "
+        "native/kernels.py:Kernels.candidates native/kernels.py:_vocabulary_error decoding/scores.py:_kernels_for",
+        {"slower": ["log sums", "best tokens", "candidates"]},
+    ),
+    "all kernels": FastPath(
+        ("base", "base_fast", "student", "train", "train_bf16"), environment={"SPARSENMT_NATIVE": "0"}
     ),
     "instruction set avx_vnni": FastPath(
         ("base", "base_fast", "student_fast"), environment=isa("avx2"), usual=isa("avx_vnni")

@@ -105,9 +105,8 @@ def decoding(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
         for row in allowed:
             row[torch.from_numpy(rng.integers(EOS + 1, vocabulary, work["shortlist"]))] = True
             row[: EOS + 1] = True
-    options = schema.Decoding(
-        method=work["method"], beam_size=work["beam_size"], batch_tokens=work["batch_tokens"], min_length=0
-    )
+    chosen = {key: work[key] for key in ("method", "beam_size", "batch_tokens", "no_repeat_ngram") if key in work}
+    options = schema.Decoding(**chosen)
     strategy = strategy_of(options)
     sizes, limit = [len(each) for each in sources], max(options.batch_tokens // strategy.width, 1)
 
