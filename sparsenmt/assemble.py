@@ -455,10 +455,10 @@ def _check_losses_of_small_model(recipe: schema.Recipe) -> None:
         return
     try:
         small = build_model(model.model_copy(update=sizes), source_size=8, target_size=8)
-        found = loss_names(recipe, small)
+        loss_names(recipe, small)
     except Exception:  # a method needs the real size: `train` checks the real model
         return
-    _compare_losses(recipe, found, set(small.parameter_losses()))
+    check_losses(recipe, small)
     choose_trained(recipe, small)
     check_frozen_losses(recipe, small)
 
@@ -468,7 +468,26 @@ def check_losses(recipe: schema.Recipe, model: Transformer) -> None:
 
     The untrained model runs on two tokens.
     """
-    _compare_losses(recipe, loss_names(recipe, model), set(model.parameter_losses()))
+    found = loss_names(recipe, model)
+    for name in sorted(recipe.losses.keys() - found):
+        raise UserError(
+            f"no method of the recipe has a loss {name!r}",
+            where=f"losses.{name}",
+            hint=f"Remove it, or use one of the losses: {', '.join(sorted(found)) or 'none'}.",
+        )
+    for name in sorted(found - recipe.losses.keys()):
+        raise UserError(
+            f"the loss {name!r} has no weight",
+            where="losses",
+            hint=f"Add {name}: {{weight: ...}}; the weight 0 leaves it out.",
+        )
+    for name in sorted(model.parameter_losses()):
+        if recipe.losses[name].target is not None:
+            raise UserError(
+                f"the loss {name!r} depends on parameters alone: there are no gates of which a share could be closed",
+                where=f"losses.{name}.target",
+                hint=f"Write a weight instead: {name}: {{weight: ...}}.",
+            )
 
 
 def choose_trained(recipe: schema.Recipe, model: Transformer) -> None:
@@ -514,28 +533,6 @@ def _losses(recipe: schema.Recipe, model: Transformer) -> dict[str, torch.Tensor
         features = {name: torch.zeros_like(tokens) for name in required_features(recipe)}
         found |= model.encode(Source(tokens, torch.ones_like(tokens, dtype=torch.bool), features)).losses
     return found
-
-
-def _compare_losses(recipe: schema.Recipe, found: set[str], of_parameters: set[str]) -> None:
-    for name in sorted(recipe.losses.keys() - found):
-        raise UserError(
-            f"no method of the recipe has a loss {name!r}",
-            where=f"losses.{name}",
-            hint=f"Remove it, or use one of the losses: {', '.join(sorted(found)) or 'none'}.",
-        )
-    for name in sorted(found - recipe.losses.keys()):
-        raise UserError(
-            f"the loss {name!r} has no weight",
-            where="losses",
-            hint=f"Add {name}: {{weight: ...}}; the weight 0 leaves it out.",
-        )
-    for name in sorted(of_parameters):
-        if recipe.losses[name].target is not None:
-            raise UserError(
-                f"the loss {name!r} depends on parameters alone: there are no gates of which a share could be closed",
-                where=f"losses.{name}.target",
-                hint=f"Write a weight instead: {name}: {{weight: ...}}.",
-            )
 
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from sparsenmt.assemble import build_model
 from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.model.sites import SITES, SiteName
-from sparsenmt.model.sockets import Transform
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.report.plots import Panel, describe, panel_grid
 from sparsenmt.report.tables import Report, Table, columns
@@ -37,7 +36,7 @@ LOW, HIGH, BINS = 1.0, 2.0, 20
 """The histogram's range, softmax at one end and sparsemax at the other, and its number of bins."""
 _HINT_DAMAGED = "Take the model directory from a copy, or train it again."
 _HINT_OTHER = "The weights must be those of a model with the recipe that lies beside them."
-_STEP = re.compile(r"(encoder|decoder)\.steps\.(\d+)\.(self|cross)\.transform")
+_STEP = re.compile(r"(encoder|decoder)\.steps\.\d+\.(self|cross)\.transform")
 
 
 def measure_alphas(session: AnalysisSession, *, heads: Sequence[Head] = ()) -> AnalysisResult:
@@ -102,16 +101,6 @@ def logged_course(model: TranslationModel, directory: Path) -> dict[int, dict[He
     return course
 
 
-def _transforms(model: TranslationModel) -> Iterator[tuple[str, tuple[SiteName, int], Transform]]:
-    """Yield the name, place and module of every transform that may have parameters."""
-    assert isinstance(model, nn.Module)
-    for name, module in model.named_modules(remove_duplicate=False):
-        place = _STEP.fullmatch(name)
-        if place is not None and isinstance(module, Transform):
-            site: SiteName = "cross" if place[3] == "cross" else f"{place[1]}_self"  # type: ignore[assignment]
-            yield name, (site, int(place[2]) + 1), module
-
-
 def alphas_at(model: TranslationModel, weights: Mapping[str, Tensor], where: str) -> dict[Head, float]:
     """Return the alphas that a model would have with other weights; its own weights stay as they are.
 
@@ -122,9 +111,11 @@ def alphas_at(model: TranslationModel, weights: Mapping[str, Tensor], where: str
     Raises:
         UserError: a transform's weights are missing, or have another shape.
     """
+    assert isinstance(model, nn.Module)
+    transforms = [(name, each) for name, each in model.named_modules(remove_duplicate=False) if _STEP.fullmatch(name)]
     changed: dict[int, tuple[Tensor, Tensor]] = {}  # transforms may share a tensor
     try:
-        for name, _, transform in _transforms(model):
+        for name, transform in transforms:
             for key, tensor in transform.state_dict(keep_vars=True).items():
                 new = weights.get(f"{name}.{key}")
                 if new is None or new.shape != tensor.shape:

@@ -102,13 +102,12 @@ def places(line: SourceLine, tokenizer: Tokenizer, words: Sequence[int] | None =
 
 def inside_word(names: Sequence[str]) -> range:
     """Return the numbers of a word's tokens between the punctuation at its ends."""
-    lettered = [i for i, name in enumerate(names) if any(map(_is_of_word, name.removeprefix(SPACE)))]
+    lettered = [  # with letters, digits, or marks on letters, such as the vowel signs of Thai
+        i
+        for i, name in enumerate(names)
+        if any(each.isalnum() or unicodedata.category(each)[0] == "M" for each in name.removeprefix(SPACE))
+    ]
     return range(lettered[0], lettered[-1] + 1) if lettered else range(0)
-
-
-def _is_of_word(character: str) -> bool:
-    """Return True for letters, digits, and marks on letters, such as the vowel signs of Thai."""
-    return character.isalnum() or unicodedata.category(character)[0] == "M"
 
 
 def place_name(place: PlaceInWord, unit: Unit) -> str:
