@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, zeros_like
 
-from sparsenmt.analysis.gates import GatedLine, LineBatches, gated_lines
+from sparsenmt.analysis.gates import GatedLine
 from sparsenmt.analysis.labels import SITE_NAMES, head_name, shown_tokens, site_title
 from sparsenmt.analysis.observe import Attended, TargetLine
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession, AnalyzedModel
@@ -60,9 +60,8 @@ def measure_attention_maps(
     for model in session.opened():
         _check(model, choice)
         targets = model.targets
-        lines = gated_lines(LineBatches(model.bundle, model.sources, model.batch_tokens))
         seen = model.attend(ChosenAttention(choice), [choice.site], targets)
-        maps += sentence_maps(model.label, lines, targets, seen, choice, model.bundle.tokenizers)
+        maps += sentence_maps(model.label, model.gates(), targets, seen, choice, model.bundle.tokenizers)
     maps.sort(key=lambda each: each.sentence)  # models and heads stay in their order
     session.check_drawable(len(maps), "maps", most=MOST_MAPS, hint="with --layer, --head, --limit or --sentence")
     parts = [text(maps, terminal_width), *(["\n".join(notes)] if notes and choice.site == "cross" else [])]

@@ -29,7 +29,7 @@ from sparsenmt.data.tokenizers.tokenizer import unknown_texts
 from sparsenmt.decoding.documents import translate_aligned
 from sparsenmt.decoding.inputs import SourceLine, cut_warning, read_sources, warn_of_sources
 from sparsenmt.decoding.text_scores import TextReading, encode_text
-from sparsenmt.decoding.translate import Translation, translate_lines
+from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.decoding.unusual_text import warn_of_unusual_lines
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_scoring
@@ -444,22 +444,17 @@ class AnalyzedModel:
         with self.batches("gates") as text:
             return gated_lines(text)
 
-    def translate(self, variant: str = "") -> list[Translation]:
-        """Translate all lines by the recipe's decoding options; ``variant`` ends the label of the progress bar."""
-        lines = self.session.lines
-        with progress_bar(f"{self.label}{variant}: translate", len(lines)) as advance:
-            return list(translate_lines(self.bundle, lines, self.decoding, advance=advance))
-
     def texts(self, documents: Sequence[Hashable] | None = None, variant: str = "") -> list[str]:
-        """Translate all lines as `translate` does, in blocks if their documents are known and the model reads blocks.
+        """Translate all lines, in blocks if their documents are known and the model reads blocks.
+
+        ``variant`` ends the label of the progress bar.
 
         Returns:
             a text for every line.
         """
-        packing = None if documents is None else self.bundle.recipe.data.documents
-        if packing is None or documents is None:
-            return [each.text for each in self.translate(variant)]
-        lines = [replace(line, document=str(own)) for line, own in zip(self.session.lines, documents, strict=True)]
+        lines, packing = self.session.lines, None if documents is None else self.bundle.recipe.data.documents
+        if packing is not None and documents is not None:
+            lines = [replace(line, document=str(own)) for line, own in zip(lines, documents, strict=True)]
         with progress_bar(f"{self.label}{variant}: translate", len(lines)) as advance:
             return translate_aligned(self.bundle, lines, self.decoding, packing, advance)[0]
 
@@ -475,10 +470,12 @@ class AnalyzedModel:
         """The target of every source: the given translations, or the model's own."""
         session, most, frame = self.session, self.bundle.max_target_length, self.bundle.frames.target
         if session.target is None:
-            best = [each.hypotheses[0] for each in self.translate() if not each.source.empty]
+            with progress_bar(f"{self.label}: translate", len(session.lines)) as advance:
+                found = list(translate_lines(self.bundle, session.lines, self.decoding, advance=advance))
+            best = [each.hypotheses[0] for each in found if not each.source.empty]
             return [TargetLine(each.tokens, each.ended, each.copied, frame) for each in best]
         lines = session.read_beside(session.target, len(session.lines), session.text_name)
-        found, rows, tokenizer = [], [], self.bundle.tokenizers.target
+        given, rows, tokenizer = [], [], self.bundle.tokenizers.target
         for source in self.sources:
             ids = tokenizer.encode(lines[source.number])
             rows.append((source.number, ids, lines[source.number], 0 if len(ids) > most else len(ids)))
@@ -486,9 +483,9 @@ class AnalyzedModel:
                 name = f"{session.target}, line {source.number + 1},"
                 notify(cut_warning(name, most, len(ids) - most, "read"))
             unknown = unknown_texts(tokenizer, lines[source.number])
-            found.append(TargetLine(ids[:most], unknown=unknown, frame=frame))
+            given.append(TargetLine(ids[:most], unknown=unknown, frame=frame))
         warn_of_unusual_lines(self.bundle, rows, str(session.target), "target")
-        return found
+        return given
 
     def attend(
         self, observer: AnyObserver, sites: Collection[SiteName], targets: Sequence[TargetLine] | None = None
