@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from sparsenmt.model.freeze import freeze
 from sparsenmt.model.layers import BlockOptions, SiteHeads
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.sites import SITES, SiteName
-from sparsenmt.model.sockets import ContentPattern, MemoryFilter, Recurrence, ScoreTerm, Span, Transform, check_results
+from sparsenmt.model.sockets import ContentPattern, MemoryFilter, Recurrence, Transform, check_results
 from sparsenmt.model.stacks import SiteModules
 from sparsenmt.model.transformer import EmbeddingOptions, PositionOptions, Transformer, Vocabulary
 from sparsenmt.process.devices import device_memory
@@ -85,11 +85,11 @@ def required_features(recipe: schema.Recipe) -> frozenset[str]:
 
 def methods_of_words(recipe: schema.Recipe) -> list[str]:
     """Key and name of the recipe's methods that decide by words between spaces."""
-    chosen = [
-        (key, method, method.options.model_validate(choice.options))
+    return [
+        f"{key} ({method.name})"
         for key, method, choice in chosen_methods(recipe.model)
+        if method.options.model_validate(choice.options).reads_words
     ]
-    return [f"{key} ({method.name})" for key, method, options in chosen if options.reads_words]
 
 
 def _build(socket: Socket, choice: MethodChoice, where: str, **context: Any) -> Any:
@@ -138,44 +138,27 @@ def depth_plan(model: schema.Model) -> DepthPlan:
     return plan.without_encoder()
 
 
-def _transform(
-    model: schema.Model, name: SiteName, shared: dict[Hashable, Any], heads: int, step: int, block: int
-) -> Transform:
+def _step_method(
+    model: schema.Model, name: SiteName, socket: Socket, shared: dict[Hashable, Any], heads: int, step: int, block: int
+) -> Any:
+    """Build a site's method for an execution step: a transform, score term, span or content pattern."""
     site: Site = getattr(model.attention, name)
-    key = f"model.attention.{name}.transform"
-    shares = registry.get("transform", site.transform.name).shares
-    context = {"place": MethodPlace(step, block, shared)} if shares else {}
-    transform: Transform = _build("transform", site.transform, key, site=name, heads=heads, **context)
-    return transform
-
-
-def _step_context(
-    model: schema.Model, name: SiteName, shared: dict[Hashable, Any], heads: int, step: int, block: int
-) -> dict[str, Any]:
-    """The arguments of methods that are built for each execution step with the sizes of the site."""
-    count = getattr(model.attention, name).heads.count or model.heads
-    sizes = {"heads": heads, "size": model.dimension // count, "dimension": model.dimension}
-    return {"site": name, "place": MethodPlace(step, block, shared), **sizes}
-
-
-def _score_term(
-    model: schema.Model, name: SiteName, shared: dict[Hashable, Any], heads: int, step: int, block: int
-) -> ScoreTerm:
-    site: Site = getattr(model.attention, name)
-    assert site.position is not None
-    context = _step_context(model, name, shared, heads, step, block)
-    term: ScoreTerm = _build("position", site.position, f"model.attention.{name}.position", **context)
-    return term
+    choice: MethodChoice = getattr(site, socket)
+    context: dict[str, Any] = {"site": name, "heads": heads}
+    if socket in ("position", "pattern"):
+        context |= {"size": model.dimension // (site.heads.count or model.heads), "dimension": model.dimension}
+    if socket in ("position", "pattern") or registry.get(socket, choice.name).shares:
+        context["place"] = MethodPlace(step, block, shared)
+    return _build(socket, choice, f"model.attention.{name}.{socket}", **context)
 
 
 def _content(
     model: schema.Model, name: SiteName, shared: dict[Hashable, Any], heads: int, step: int, block: int
 ) -> ContentPattern:
     site: Site = getattr(model.attention, name)
-    context = _step_context(model, name, shared, heads, step, block)
-    content: ContentPattern = _build("pattern", site.pattern, f"model.attention.{name}.pattern", **context)
+    content: ContentPattern = _step_method(model, name, "pattern", shared, heads, step, block)
     if content.grouped:
-        transform = _transform(model, name, {}, heads, step, block)
+        transform: Transform = _step_method(model, name, "transform", {}, heads, step, block)
         unfit = bool(transform.logged()) or transform.position_dependent
         for part, present in (("position", site.position), ("span", site.span), ("transform", unfit or None)):
             if present is not None:
@@ -185,13 +168,6 @@ def _content(
                     hint=f"Leave the {part} out, or choose options of the pattern without groups.",
                 )
     return content
-
-
-def _span(model: schema.Model, name: SiteName, heads: int, step: int, block: int) -> Span:
-    site: Site = getattr(model.attention, name)
-    assert site.span is not None
-    span: Span = _build("span", site.span, f"model.attention.{name}.span", site=name, heads=heads)
-    return span
 
 
 def _site(model: schema.Model, name: SiteName, shared: dict[Hashable, Any]) -> SiteModules:
@@ -224,11 +200,11 @@ def _site(model: schema.Model, name: SiteName, shared: dict[Hashable, Any]) -> S
     per_step = registry.get("pattern", site.pattern.name).per_step
     return SiteModules(
         heads=SiteHeads(count, given, frozenset(site.heads.disabled)),
-        transform=partial(_transform, model, name, shared),
+        transform=partial(_step_method, model, name, "transform", shared),
         pattern=None if per_step else _build("pattern", site.pattern, f"{key}.pattern", site=name),
         content=partial(_content, model, name, shared) if per_step else None,
-        position=None if site.position is None else partial(_score_term, model, name, shared),
-        span=None if site.span is None else partial(_span, model, name),
+        position=None if site.position is None else partial(_step_method, model, name, "position", shared),
+        span=None if site.span is None else partial(_step_method, model, name, "span", shared),
     )
 
 
@@ -249,25 +225,17 @@ def _check_some_learned(site: Site, key: str, *, learned: int) -> None:
             )
 
 
-def _recurrence(model: schema.Model) -> Recurrence:
-    assert model.recurrence is not None
-    built: Recurrence = _build("recurrence", model.recurrence, "model.recurrence", dimension=model.dimension)
-    return built
+def _recurrence(model: schema.Model) -> Callable[[], Recurrence] | None:
+    """The function that builds the recurrent layer of a block; None if the model has none."""
+    if model.recurrence is None:
+        return None
+    return partial(_build, "recurrence", model.recurrence, "model.recurrence", dimension=model.dimension)
 
 
 def _filter(model: schema.Model, index: int) -> MemoryFilter:
     where = f"model.memory.{index}"
     built: MemoryFilter = _build("memory", model.memory[index], where, dimension=model.dimension)
     return built
-
-
-def _output_filters(model: schema.Model, exits: Sequence[int]) -> list[MemoryFilter | dict[int, MemoryFilter]]:
-    """The filters after the encoder: each is shared by all exits, or has an instance per exit."""
-    return [
-        {n: _filter(model, i) for n in exits} if choice.per == "exit" else _filter(model, i)
-        for i, choice in enumerate(model.memory)
-        if choice.at == "output"
-    ]
 
 
 def build_model(model: schema.Model, *, source_size: int, target_size: int, seed: int | None = None) -> Transformer:
@@ -279,10 +247,14 @@ def build_model(model: schema.Model, *, source_size: int, target_size: int, seed
         seed: random seed of the initialisation; None: PyTorch's current random state.
 
     Raises:
-        UserError: the weights need more memory than this machine has.
+        UserError: the weights need more memory than this machine has; activations come in addition.
     """
-    check_memory(model, source_size=source_size, target_size=target_size)
-    return _build_transformer(model, source_size=source_size, target_size=target_size, seed=seed)
+    memory = device_memory(_CPU)
+    sizes = {"source_size": source_size, "target_size": target_size}
+    if memory is not None and _roughly_counted(model, **sizes) * _WEIGHT_BYTES >= memory:
+        count = _counted(_without_memory(model, **sizes))
+        _check_fits(f"{count:,} parameters take {{}} of memory", count * _WEIGHT_BYTES, memory, _CPU)
+    return _build_transformer(model, **sizes, seed=seed)
 
 
 def check_training_memory(recipe: schema.Recipe, *, source_size: int, target_size: int, device: torch.device) -> None:
@@ -305,20 +277,6 @@ def check_training_memory(recipe: schema.Recipe, *, source_size: int, target_siz
     use = " in training (weights, gradients, Adam's moments, a copy for validation)"
     lower = "Lower" if part else "Train adapters or a part alone (`training.lora`, `training.freeze`); or lower"
     _check_fits(f"{count:,} parameters{part} take {{}} of memory{use}", needed, memory, device, lower)
-
-
-def check_memory(model: schema.Model, *, source_size: int, target_size: int) -> None:
-    """Check that a model's weights fit into the memory of this machine; activations come in addition.
-
-    Raises:
-        UserError: they do not.
-    """
-    memory = device_memory(_CPU)
-    sizes = {"source_size": source_size, "target_size": target_size}
-    if memory is None or _roughly_counted(model, **sizes) * _WEIGHT_BYTES < memory:
-        return
-    count = _counted(_without_memory(model, **sizes))
-    _check_fits(f"{count:,} parameters take {{}} of memory", count * _WEIGHT_BYTES, memory, _CPU)
 
 
 def _roughly_counted(model: schema.Model, *, source_size: int, target_size: int) -> int:
@@ -360,15 +318,15 @@ def _build_transformer(model: schema.Model, *, source_size: int, target_size: in
         if seed is not None:
             torch.default_generator.manual_seed(seed)  # of the CPU alone: a GPU's draws dropout between validations
         plan = depth_plan(model)
-        output = _output_filters(model, plan.encoder_exits)
+        output = [  # each is shared by all exits, or has an instance for each
+            {n: _filter(model, i) for n in plan.encoder_exits} if choice.per == "exit" else _filter(model, i)
+            for i, choice in enumerate(model.memory)
+            if choice.at == "output"
+        ]
         inside = [i for i, choice in enumerate(model.memory) if choice.at == "between"]
         between = [[_filter(model, i) for i in inside] for _ in plan.encoder[1:]]
         shared: dict[Hashable, Any] = {}
-        sites = (
-            _site(model, "encoder_self", shared),
-            _site(model, "decoder_self", shared),
-            _site(model, "cross", shared),
-        )
+        encoder_self, decoder_self, cross = (_site(model, name, shared) for name in SITES)
         return Transformer(
             BlockOptions(
                 dimension=model.dimension,
@@ -386,12 +344,12 @@ def _build_transformer(model: schema.Model, *, source_size: int, target_size: in
                 model.positions, model.max_positions, model.segment_memory, model.sinusoids, model.first_position
             ),
             plan,
-            sites,
+            (encoder_self, decoder_self, cross),
             embedding=EmbeddingOptions(model.embedding_scale == "sqrt", model.embedding_norm),
             decoder_feed_forward=model.decoder_feed_forward,
             output=output,
             between=between if any(between) else (),
-            recurrence=None if model.recurrence is None else partial(_recurrence, model),
+            recurrence=_recurrence(model),
         )
 
 
@@ -445,13 +403,13 @@ def check_recipe(recipe: schema.Recipe) -> None:
         _check_depth(recipe.decoding, depth_plan(model))
         for i in range(len(model.memory)):
             _filter(model, i)
-        if model.recurrence is not None:
-            _recurrence(model)
+        if (recurrence := _recurrence(model)) is not None:
+            recurrence()
         shared: dict[Hashable, Any] = {}
         for name in attention_sites(model):
             heads = _site(model, name, shared).heads
             learned = heads.count - (heads.fixed.heads if heads.fixed is not None else 0)
-            _transform(model, name, shared, learned, 0, 0)
+            _step_method(model, name, "transform", shared, learned, 0, 0)
             if registry.get("pattern", getattr(model.attention, name).pattern.name).per_step:
                 _check_keys(recipe, name, _content(model, name, shared, learned, 0, 0))
         partly = recipe.training.freeze or recipe.training.lora is not None
@@ -497,10 +455,10 @@ def _check_losses_of_small_model(recipe: schema.Recipe) -> None:
         return
     try:
         small = build_model(model.model_copy(update=sizes), source_size=8, target_size=8)
-        found = loss_names(recipe, small)
+        loss_names(recipe, small)
     except Exception:  # a method needs the real size: `train` checks the real model
         return
-    _compare_losses(recipe, found, set(small.parameter_losses()))
+    check_losses(recipe, small)
     choose_trained(recipe, small)
     check_frozen_losses(recipe, small)
 
@@ -510,7 +468,26 @@ def check_losses(recipe: schema.Recipe, model: Transformer) -> None:
 
     The untrained model runs on two tokens.
     """
-    _compare_losses(recipe, loss_names(recipe, model), set(model.parameter_losses()))
+    found = loss_names(recipe, model)
+    for name in sorted(recipe.losses.keys() - found):
+        raise UserError(
+            f"no method of the recipe has a loss {name!r}",
+            where=f"losses.{name}",
+            hint=f"Remove it, or use one of the losses: {', '.join(sorted(found)) or 'none'}.",
+        )
+    for name in sorted(found - recipe.losses.keys()):
+        raise UserError(
+            f"the loss {name!r} has no weight",
+            where="losses",
+            hint=f"Add {name}: {{weight: ...}}; the weight 0 leaves it out.",
+        )
+    for name in sorted(model.parameter_losses()):
+        if recipe.losses[name].target is not None:
+            raise UserError(
+                f"the loss {name!r} depends on parameters alone: there are no gates of which a share could be closed",
+                where=f"losses.{name}.target",
+                hint=f"Write a weight instead: {name}: {{weight: ...}}.",
+            )
 
 
 def choose_trained(recipe: schema.Recipe, model: Transformer) -> None:
@@ -533,12 +510,7 @@ def check_frozen_losses(recipe: schema.Recipe, model: Transformer) -> None:
     """
     if not recipe.training.freeze and recipe.training.lora is None:
         return
-    found = dict(model.parameter_losses())
-    if model.plan.encoder:
-        tokens = torch.full((1, 2), 4, device=next(model.parameters()).device)
-        features = {name: torch.zeros_like(tokens) for name in required_features(recipe)}
-        found |= model.encode(Source(tokens, torch.ones_like(tokens, dtype=torch.bool), features)).losses
-    for name, value in sorted(found.items()):
+    for name, value in sorted(_losses(recipe, model).items()):
         if name in recipe.losses and recipe.losses[name].weight != 0 and not value.requires_grad:
             raise UserError(
                 f"the loss {name!r} trains only what is frozen",
@@ -549,35 +521,18 @@ def check_frozen_losses(recipe: schema.Recipe, model: Transformer) -> None:
 
 def loss_names(recipe: schema.Recipe, model: Transformer) -> set[str]:
     """The names of the auxiliary losses of a model's methods."""
-    found = set(model.parameter_losses())
-    if not model.plan.encoder:
-        return found
-    tokens = torch.full((1, 2), 4, device=next(model.parameters()).device)
-    features = {name: torch.zeros_like(tokens) for name in required_features(recipe)}
     with torch.no_grad():
-        return found | set(model.encode(Source(tokens, torch.ones_like(tokens, dtype=torch.bool), features)).losses)
+        return set(_losses(recipe, model))
 
 
-def _compare_losses(recipe: schema.Recipe, found: set[str], of_parameters: set[str]) -> None:
-    for name in sorted(recipe.losses.keys() - found):
-        raise UserError(
-            f"no method of the recipe has a loss {name!r}",
-            where=f"losses.{name}",
-            hint=f"Remove it, or use one of the losses: {', '.join(sorted(found)) or 'none'}.",
-        )
-    for name in sorted(found - recipe.losses.keys()):
-        raise UserError(
-            f"the loss {name!r} has no weight",
-            where="losses",
-            hint=f"Add {name}: {{weight: ...}}; the weight 0 leaves it out.",
-        )
-    for name in sorted(of_parameters):
-        if recipe.losses[name].target is not None:
-            raise UserError(
-                f"the loss {name!r} depends on parameters alone: there are no gates of which a share could be closed",
-                where=f"losses.{name}.target",
-                hint=f"Write a weight instead: {name}: {{weight: ...}}.",
-            )
+def _losses(recipe: schema.Recipe, model: Transformer) -> dict[str, torch.Tensor]:
+    """The auxiliary losses of the parameters, and those of a source of two tokens."""
+    found = dict(model.parameter_losses())
+    if model.plan.encoder:
+        tokens = torch.full((1, 2), 4, device=next(model.parameters()).device)
+        features = {name: torch.zeros_like(tokens) for name in required_features(recipe)}
+        found |= model.encode(Source(tokens, torch.ones_like(tokens, dtype=torch.bool), features)).losses
+    return found
 
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}

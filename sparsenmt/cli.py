@@ -79,23 +79,17 @@ class Program(LazyGroup):
     """The group of all commands."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        _check_working_directory()
+        try:
+            os.getcwd()
+        except OSError:  # libraries would end the process without a clear message
+            hint = "Change to a directory that exists."
+            raise UserError("the working directory was removed", where=".", hint=hint) from None
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
         except BrokenPipeError:  # `sparsenmt decode ... | head`
             raise click.exceptions.Exit(141) from None
-
-
-def _check_working_directory() -> None:
-    """Refuse a working directory that was removed: libraries would end the process without a clear message."""
-    try:
-        os.getcwd()
-    except OSError:
-        raise UserError(
-            "the working directory was removed", where=".", hint="Change to a directory that exists."
-        ) from None
 
 
 @click.group(

@@ -99,6 +99,17 @@ def test_every_worker_is_there() -> None:
     assert all((ROOT / "benchmarks" / side.script).is_file() for side in sides)
 
 
+def test_fast_paths_are_of_this_revision() -> None:
+    import fast_paths
+
+    for name, path in fast_paths.PATHS.items():
+        assert path.usual or fast_paths.missing(path) is None, name
+        assert all(any(fast_paths.line_count(part)) for part in path.lines.split()), name
+        assert path.works and set(path.works) <= fast_paths.WORKS.keys(), name
+    gone = fast_paths.FastPath(("base",), without=fast_paths.answers(None, "decoding.beam:Beam.gone"))
+    assert fast_paths.missing(gone) == "sparsenmt.decoding.beam:Beam.gone"
+
+
 def test_the_peak_is_of_the_workers_process(tmp_path: Path) -> None:
     import peak_memory
 

@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from sparsenmt.analysis.labels import HEAD_COLUMNS, SITE_NAMES, Head, head_cells, head_name, site_title
+from sparsenmt.analysis.labels import HEAD_COLUMNS, SITE_NAMES, Head, by_head, head_cells, head_name, site_title
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.assemble import build_model
 from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.model.sites import SITES, SiteName
-from sparsenmt.model.sockets import Transform
 from sparsenmt.model_directory import WEIGHTS, read_recipe
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.report.plots import Panel, describe, panel_grid
@@ -37,7 +36,7 @@ LOW, HIGH, BINS = 1.0, 2.0, 20
 """The histogram's range, softmax at one end and sparsemax at the other, and its number of bins."""
 _HINT_DAMAGED = "Take the model directory from a copy, or train it again."
 _HINT_OTHER = "The weights must be those of a model with the recipe that lies beside them."
-_STEP = re.compile(r"(encoder|decoder)\.steps\.(\d+)\.(self|cross)\.transform")
+_STEP = re.compile(r"(encoder|decoder)\.steps\.\d+\.(self|cross)\.transform")
 
 
 def measure_alphas(session: AnalysisSession, *, heads: Sequence[Head] = ()) -> AnalysisResult:
@@ -49,19 +48,8 @@ def measure_alphas(session: AnalysisSession, *, heads: Sequence[Head] = ()) -> A
     Raises:
         UserError: no model learns an alpha, or a model has no such head.
     """
-    found, notes = [], []
-    for label, directory in session.labels.items():
-        one = _measure(label, directory)
-        if one is None:
-            notes.append(f"{label}: no alpha is learned")
-        else:
-            found.append(one)
-    if not found:
-        raise UserError(
-            "no alpha is learned in this model",
-            where=", ".join(map(str, session.models)),
-            hint="Name a model with `transform: {name: entmax, alpha: learned}` at one of its attention sites.",
-        )
+    hint = "Name a model with `transform: {name: entmax, alpha: learned}` at one of its attention sites."
+    found, notes = session.learned("alpha", _measure, hint)
     for each in found:
         if missing := [head for head in heads if head not in each.alphas]:
             site, layer, number = missing[0]
@@ -97,7 +85,7 @@ def _measure(label: str, directory: Path) -> AlphaResult | None:
 
 def learned_alphas(model: TranslationModel) -> dict[Head, float]:
     """Return the alpha of every head that learns one. Fixed heads come before learned ones."""
-    return _by_head(model, model.logged().get("alpha", {}))
+    return by_head(model, model.logged().get("alpha", {}))
 
 
 def logged_course(model: TranslationModel, directory: Path) -> dict[int, dict[Head, float]]:
@@ -105,31 +93,12 @@ def logged_course(model: TranslationModel, directory: Path) -> dict[int, dict[He
     course, known = {}, learned_alphas(model).keys()
     for update, values in logged_values(directory, "train", "update", "heads"):
         try:
-            alphas = _by_head(model, values["alpha"])
+            alphas = by_head(model, values["alpha"])
             if alphas.keys() == known and all(map(math.isfinite, alphas.values())):
                 course[int(update)] = alphas
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             continue
     return course
-
-
-def _by_head(model: TranslationModel, values: Mapping[SiteName, Sequence[Sequence[float]]]) -> dict[Head, float]:
-    found: dict[Head, float] = {}
-    for site, steps in values.items():
-        for layer, alphas in enumerate(steps, start=1):
-            fixed = len(model.head_names(site)) - len(alphas)
-            found |= {(site, layer, fixed + i): alpha for i, alpha in enumerate(alphas, start=1)}
-    return found
-
-
-def _transforms(model: TranslationModel) -> Iterator[tuple[str, tuple[SiteName, int], Transform]]:
-    """Yield the name, place and module of every transform that may have parameters."""
-    assert isinstance(model, nn.Module)
-    for name, module in model.named_modules(remove_duplicate=False):
-        place = _STEP.fullmatch(name)
-        if place is not None and isinstance(module, Transform):
-            site: SiteName = "cross" if place[3] == "cross" else f"{place[1]}_self"  # type: ignore[assignment]
-            yield name, (site, int(place[2]) + 1), module
 
 
 def alphas_at(model: TranslationModel, weights: Mapping[str, Tensor], where: str) -> dict[Head, float]:
@@ -142,9 +111,11 @@ def alphas_at(model: TranslationModel, weights: Mapping[str, Tensor], where: str
     Raises:
         UserError: a transform's weights are missing, or have another shape.
     """
+    assert isinstance(model, nn.Module)
+    transforms = [(name, each) for name, each in model.named_modules(remove_duplicate=False) if _STEP.fullmatch(name)]
     changed: dict[int, tuple[Tensor, Tensor]] = {}  # transforms may share a tensor
     try:
-        for name, _, transform in _transforms(model):
+        for name, transform in transforms:
             for key, tensor in transform.state_dict(keep_vars=True).items():
                 new = weights.get(f"{name}.{key}")
                 if new is None or new.shape != tensor.shape:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, zeros_like
 
-from sparsenmt.analysis.gates import GatedLine, LineBatches, gated_lines
+from sparsenmt.analysis.gates import GatedLine
 from sparsenmt.analysis.labels import SITE_NAMES, head_name, shown_tokens, site_title
 from sparsenmt.analysis.observe import Attended, TargetLine
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession, AnalyzedModel
@@ -60,9 +60,8 @@ def measure_attention_maps(
     for model in session.opened():
         _check(model, choice)
         targets = model.targets
-        lines = gated_lines(LineBatches(model.bundle, model.sources, model.batch_tokens))
         seen = model.attend(ChosenAttention(choice), [choice.site], targets)
-        maps += sentence_maps(model.label, lines, targets, seen, choice, model.bundle.tokenizers)
+        maps += sentence_maps(model.label, model.gates(), targets, seen, choice, model.bundle.tokenizers)
     maps.sort(key=lambda each: each.sentence)  # models and heads stay in their order
     session.check_drawable(len(maps), "maps", most=MOST_MAPS, hint="with --layer, --head, --limit or --sentence")
     parts = [text(maps, terminal_width), *(["\n".join(notes)] if notes and choice.site == "cross" else [])]
@@ -198,7 +197,8 @@ def block(each: SentenceMap) -> list[str]:
     heads = [f"[{name}]" if dropped else name for name, dropped in zip(each.columns, each.dropped, strict=True)]
     sizes = [max(width(head), 3) for head in heads]
     side = max([width(name) for name in each.rows], default=0)
-    rows = [heads, *([_percent(value) for value in row] for row in each.weights.tolist())]
+    cells = [[_DOT if value == 0 else f"{value * 100:.0f}" for value in row] for row in each.weights.tolist()]
+    rows = [heads, *cells]
     lines = [
         f"{left(name, side)}  {' '.join(right(cell, size) for cell, size in zip(row, sizes, strict=True))}"
         for name, row in zip(["", *each.rows], rows, strict=True)
@@ -228,10 +228,6 @@ def _columns(blocks: Sequence[Sequence[str]]) -> int:
 
 def _beside(blocks: Sequence[Sequence[str]]) -> str:
     return "\n".join(aligned(list(zip_longest(*blocks, fillvalue="")), gap=_GAP))
-
-
-def _percent(value: float) -> str:
-    return _DOT if value == 0 else f"{value * 100:.0f}"
 
 
 def report(maps: Sequence[SentenceMap], choice: MapChoice) -> Report:

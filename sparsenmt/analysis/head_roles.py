@@ -148,18 +148,15 @@ class RoleCounter:
         self._counts: TensorSums[int] = TensorSums()  # (scores,)
         self._batch: tuple[list[int], list[SentenceStructure]] = ([], [])
 
-    def _structures(self, places: list[int]) -> list[SentenceStructure]:
-        """Return the structures of the sentences of a batch, which are found once for all layers."""
-        if self._batch[0] is not places:
-            made = [sentence_structure(self._lines[i], self._tokenizer, self._words, self._cut) for i in places]
-            self._batch = places, made
-        return self._batch[1]
-
     def __call__(self, seen: Attended) -> None:
         if seen.site != "encoder_self":
             return
         weights = seen.weights.double()
-        structures = self._structures(seen.places)
+        if self._batch[0] is not seen.places:  # found once for all layers
+            lines = [self._lines[i] for i in seen.places]
+            made = [sentence_structure(each, self._tokenizer, self._words, self._cut) for each in lines]
+            self._batch = seen.places, made
+        structures = self._batch[1]
         parts = [_positional(weights, seen.real, offset) for offset in OFFSETS.values()]
         parts += _merging(weights, seen.real, structures)
         parts.append(_interrogation(weights, seen.real, structures))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sparsenmt.data.vocabulary import SPACE
 from sparsenmt.errors import printable
+from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.model.sites import SiteName
 from sparsenmt.report.tables import Value, columns
 
@@ -26,6 +27,16 @@ def head_name(layer: int, head: int) -> str:
 def head_cells(layer: int, head: int) -> tuple[Value, ...]:
     """Return the cells of a row that name a head."""
     return head_name(layer, head), layer, head
+
+
+def by_head(model: TranslationModel, values: Mapping[SiteName, Sequence[Sequence[float]]]) -> dict[Head, float]:
+    """Return the values of learned heads, which are given for each layer of a site, by head."""
+    return {
+        (site, layer, len(model.head_names(site)) - len(own) + i): value
+        for site, layers in values.items()
+        for layer, own in enumerate(layers, start=1)
+        for i, value in enumerate(own, start=1)
+    }
 
 
 def site_title(site: SiteName, model: str | None = None) -> str:

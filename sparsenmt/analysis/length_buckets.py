@@ -36,12 +36,7 @@ CHARACTER_EDGES = (20, 40, 60, 80, 100)
 COMPARE_MT_EDGES = (9, 19, 29, 39, 49, 59)
 """The bins of compare-mt (Neubig et al. 2019) for lengths: below 10, 10 to 19, ... 50 to 59, 60 and more."""
 Length = Literal[
-    "reference-words",
-    "reference-tokens",
-    "reference-characters",
-    "source-words",
-    "source-tokens",
-    "source-characters",
+    "reference-words", "reference-tokens", "reference-characters", "source-words", "source-tokens", "source-characters"
 ]
 """The text whose length counts; words stand between spaces, tokens are those of BLEU's tokenizer, and white space is no
 character."""

@@ -102,13 +102,12 @@ def places(line: SourceLine, tokenizer: Tokenizer, words: Sequence[int] | None =
 
 def inside_word(names: Sequence[str]) -> range:
     """Return the numbers of a word's tokens between the punctuation at its ends."""
-    lettered = [i for i, name in enumerate(names) if any(map(_is_of_word, name.removeprefix(SPACE)))]
+    lettered = [  # with letters, digits, or marks on letters, such as the vowel signs of Thai
+        i
+        for i, name in enumerate(names)
+        if any(each.isalnum() or unicodedata.category(each)[0] == "M" for each in name.removeprefix(SPACE))
+    ]
     return range(lettered[0], lettered[-1] + 1) if lettered else range(0)
-
-
-def _is_of_word(character: str) -> bool:
-    """Return True for letters, digits, and marks on letters, such as the vowel signs of Thai."""
-    return character.isalnum() or unicodedata.category(character)[0] == "M"
 
 
 def place_name(place: PlaceInWord, unit: Unit) -> str:
@@ -140,7 +139,11 @@ def measure(
     rows = [*_in_words(unit), _alone(unit), PUNCTUATION, SPACES, END]
     positions, dropped = dict.fromkeys(rows, 0), dict.fromkeys(rows, 0)
     for each in lines:
-        groups = _groups(each.line, tokenizer, unit, words or TextWords())
+        groups: list[int] = [
+            int(id_ == EOS) for id_ in each.line.plain_ids
+        ]  # the sentence, as the only word beside EOS
+        if unit != "sentence":
+            groups = (words or TextWords()).indices(each.line, tokenizer).tolist()
         found = places(each.line, tokenizer, groups)
         for place, closed in zip(found, each.dropped.tolist(), strict=True):
             name = place_name(place, unit)
@@ -148,14 +151,6 @@ def measure(
             dropped[name] += closed
     rates = {name: SparsityRate(positions[name], dropped[name]) for name in rows}
     return PositionResult(model, unit, overall_rate(lines), rates)
-
-
-def _groups(line: SourceLine, tokenizer: Tokenizer, unit: Unit, words: TextWords) -> list[int]:
-    """Return the word of every token; with the unit "sentence" the sentence is the only word beside EOS."""
-    if unit == "sentence":
-        return [int(id_ == EOS) for id_ in line.plain_ids]
-    found: list[int] = words.indices(line, tokenizer).tolist()
-    return found
 
 
 def report(found: Sequence[PositionResult]) -> Report:

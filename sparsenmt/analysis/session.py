@@ -29,7 +29,7 @@ from sparsenmt.data.tokenizers.tokenizer import unknown_texts
 from sparsenmt.decoding.documents import translate_aligned
 from sparsenmt.decoding.inputs import SourceLine, cut_warning, read_sources, warn_of_sources
 from sparsenmt.decoding.text_scores import TextReading, encode_text
-from sparsenmt.decoding.translate import Translation, translate_lines
+from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.decoding.unusual_text import warn_of_unusual_lines
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_scoring
@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # matplotlib is an optional package
     from matplotlib.figure import Figure
 
 AnyObserver = TypeVar("AnyObserver", bound=Observer)
+R = TypeVar("R")
 _CONLLU = (".conllu", ".conllu.gz")
 _LONG_NAME = 40  # columns of a name in the title of a plot
 _ONE = "Leave one of the two out."
@@ -281,6 +282,22 @@ class AnalysisSession:
             )
         return [f"{label}: {NO_FILTER}" for label in dense]
 
+    def learned(self, what: str, measure: Callable[[str, Path], R | None], hint: str) -> tuple[list[R], list[str]]:
+        """Measure what models have learned; return the results, and a note for every model without any.
+
+        Args:
+            what: the noun for it.
+            measure: gets the short name and the directory of a model.
+
+        Raises:
+            UserError: no model has learned it.
+        """
+        results = {label: measure(label, directory) for label, directory in self.labels.items()}
+        found = [each for each in results.values() if each is not None]
+        if not found:
+            raise UserError(f"no {what} is learned in this model", where=", ".join(map(str, self.models)), hint=hint)
+        return found, [f"{label}: no {what} is learned" for label, each in results.items() if each is None]
+
     def opened(self, *, any_task: bool = False) -> Iterator[AnalyzedModel]:
         """Open the models, one after the other; ``any_task``: language models, too, which otherwise are refused."""
         for label, directory in self.labels.items():
@@ -300,12 +317,7 @@ class AnalysisSession:
         return AnalyzedModel(self, label, bundle)
 
     def scoring_settings(
-        self,
-        scoring: ScoringOptions,
-        documents: Path | None,
-        references: Sequence[str],
-        *,
-        tokenizes: bool = False,
+        self, scoring: ScoringOptions, documents: Path | None, references: Sequence[str], *, tokenizes: bool = False
     ) -> tuple[ScoringOptions, ScoringSettings]:
         """Complete the settings of scoring by the language of the models, the text and its documents.
 
@@ -433,22 +445,17 @@ class AnalyzedModel:
         with self.batches("gates") as text:
             return gated_lines(text)
 
-    def translate(self, variant: str = "") -> list[Translation]:
-        """Translate all lines by the recipe's decoding options; ``variant`` ends the label of the progress bar."""
-        lines = self.session.lines
-        with progress_bar(f"{self.label}{variant}: translate", len(lines)) as advance:
-            return list(translate_lines(self.bundle, lines, self.decoding, advance=advance))
-
     def texts(self, documents: Sequence[Hashable] | None = None, variant: str = "") -> list[str]:
-        """Translate all lines as `translate` does, in blocks if their documents are known and the model reads blocks.
+        """Translate all lines, in blocks if their documents are known and the model reads blocks.
+
+        ``variant`` ends the label of the progress bar.
 
         Returns:
             a text for every line.
         """
-        packing = None if documents is None else self.bundle.recipe.data.documents
-        if packing is None or documents is None:
-            return [each.text for each in self.translate(variant)]
-        lines = [replace(line, document=str(own)) for line, own in zip(self.session.lines, documents, strict=True)]
+        lines, packing = self.session.lines, None if documents is None else self.bundle.recipe.data.documents
+        if packing is not None and documents is not None:
+            lines = [replace(line, document=str(own)) for line, own in zip(lines, documents, strict=True)]
         with progress_bar(f"{self.label}{variant}: translate", len(lines)) as advance:
             return translate_aligned(self.bundle, lines, self.decoding, packing, advance)[0]
 
@@ -464,10 +471,12 @@ class AnalyzedModel:
         """The target of every source: the given translations, or the model's own."""
         session, most, frame = self.session, self.bundle.max_target_length, self.bundle.frames.target
         if session.target is None:
-            best = [each.hypotheses[0] for each in self.translate() if not each.source.empty]
+            with progress_bar(f"{self.label}: translate", len(session.lines)) as advance:
+                found = list(translate_lines(self.bundle, session.lines, self.decoding, advance=advance))
+            best = [each.hypotheses[0] for each in found if not each.source.empty]
             return [TargetLine(each.tokens, each.ended, each.copied, frame) for each in best]
         lines = session.read_beside(session.target, len(session.lines), session.text_name)
-        found, rows, tokenizer = [], [], self.bundle.tokenizers.target
+        given, rows, tokenizer = [], [], self.bundle.tokenizers.target
         for source in self.sources:
             ids = tokenizer.encode(lines[source.number])
             rows.append((source.number, ids, lines[source.number], 0 if len(ids) > most else len(ids)))
@@ -475,9 +484,9 @@ class AnalyzedModel:
                 name = f"{session.target}, line {source.number + 1},"
                 notify(cut_warning(name, most, len(ids) - most, "read"))
             unknown = unknown_texts(tokenizer, lines[source.number])
-            found.append(TargetLine(ids[:most], unknown=unknown, frame=frame))
+            given.append(TargetLine(ids[:most], unknown=unknown, frame=frame))
         warn_of_unusual_lines(self.bundle, rows, str(session.target), "target")
-        return found
+        return given
 
     def attend(
         self, observer: AnyObserver, sites: Collection[SiteName], targets: Sequence[TargetLine] | None = None

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparsenmt.analysis.labels import HEAD_COLUMNS, SITE_NAMES, Head, head_cells, number_ticks
+from sparsenmt.analysis.labels import HEAD_COLUMNS, SITE_NAMES, Head, by_head, head_cells, number_ticks
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.assemble import build_model
 from sparsenmt.errors import UserError
@@ -46,6 +46,7 @@ class SpanResult:
     """The spans of one model.
 
     Args:
+        metric: that it was validated by.
         spans: of every head, at the end.
         course: update -> mean span of all heads, rising.
         points: the validations, by update.
@@ -53,12 +54,13 @@ class SpanResult:
     """
 
     model: str
+    metric: str
     spans: dict[Head, float]
     course: list[tuple[int, float]]
     points: list[SpanPoint]
     unfinished: int | None = None
 
-    def notes(self, metric: str, levels: Sequence[float]) -> list[str]:
+    def notes(self, levels: Sequence[float]) -> list[str]:
         """Return what the tables do not say."""
         found, updates = [], {update for update, _ in self.course}
         if self.unfinished is not None:
@@ -67,10 +69,11 @@ class SpanResult:
             return [*found, f"{self.model}: the log has no spans at validations"]
         if any(point.update not in updates for point in self.points):
             found.append(f"{self.model}: an older log, with spans of the last line before a validation")
-        missed = [f"{level:g}" for level in levels if first_reaching(self.points, level, metric) is None]
+        missed = [f"{level:g}" for level in levels if first_reaching(self.points, level, self.metric) is None]
         if missed:
-            best = (min if lower_is_better(metric) else max)(point.quality for point in self.points)
-            found.append(f"{self.model}: not reached: {', '.join(missed)}; the best {_label(metric)} is {best:.3f}")
+            best = (min if lower_is_better(self.metric) else max)(point.quality for point in self.points)
+            label = _label(self.metric)
+            found.append(f"{self.model}: not reached: {', '.join(missed)}; the best {label} is {best:.3f}")
         return found
 
 
@@ -84,39 +87,25 @@ def measure_spans(session: AnalysisSession, *, levels: Sequence[float] = ()) -> 
     Raises:
         UserError: no model has learned spans, or the models were validated by different metrics.
     """
-    found, metrics, notes = [], {}, []
-    for label, directory in session.labels.items():
-        metric = read_recipe(directory).training.validation.metric
-        one = _measure(label, directory, metric)
-        if one is None:
-            notes.append(f"{label}: no span is learned")
-        else:
-            found.append(one)
-            metrics[label] = metric
-    if not found:
-        raise UserError(
-            "no span is learned in this model",
-            where=", ".join(map(str, session.models)),
-            hint="Name a model with `span: {name: adaptive_span}` at a site of self-attention.",
-        )
-    if len(set(metrics.values())) > 1:
-        first = found[0].model
-        other = next(label for label in metrics if metrics[label] != metrics[first])
-        raise UserError(
-            f"{first} was validated by {metrics[first]}, and {other} by {metrics[other]}",
-            where=str(session.labels[other]),
-            hint="Name models with the same `training.validation.metric`.",
-        )
-    metric = metrics[found[0].model]
+    hint = "Name a model with `span: {name: adaptive_span}` at a site of self-attention."
+    found, notes = session.learned("span", _measure, hint)
+    metric = found[0].metric
+    for other in found:
+        if other.metric != metric:
+            raise UserError(
+                f"{found[0].model} was validated by {metric}, and {other.model} by {other.metric}",
+                where=str(session.labels[other.model]),
+                hint="Name models with the same `training.validation.metric`.",
+            )
     chosen = list(levels) or _levels(found, metric)
     made = report(found, metric, chosen, notes)
     title = session.plot_title(made)
     return AnalysisResult(made, lambda: describe(panel_grid(panels(found, metric)), title))
 
 
-def _measure(label: str, directory: Path, metric: str) -> SpanResult | None:
+def _measure(label: str, directory: Path) -> SpanResult | None:
     """Return the spans of one model; None if it learns none."""
-    logged, unfinished = _logged(directory), None
+    metric, logged, unfinished = read_recipe(directory).training.validation.metric, _logged(directory), None
     if logged and not (directory / WEIGHTS).exists():
         model = build_model(read_recipe(directory).model, source_size=8, target_size=8, seed=1)
         unfinished = max(logged)
@@ -126,19 +115,13 @@ def _measure(label: str, directory: Path, metric: str) -> SpanResult | None:
         found = model.logged().get("span", {})
     if not found:
         return None
-    spans = {
-        (site, layer, len(model.head_names(site)) - len(values) + i): value
-        for site, layers in found.items()
-        for layer, values in enumerate(layers, start=1)
-        for i, value in enumerate(values, start=1)
-    }
     course = [(update, _mean(each)) for update, each in sorted(logged.items())]
     updates, points = [update for update, _ in course], []
     for update, quality in logged_values(directory, "validation", "update", metric):
         before = bisect_right(updates, update) - 1
         if before >= 0 and isinstance(quality, int | float) and math.isfinite(quality):  # null: it was not finite
             points.append(SpanPoint(update, quality, course[before][1]))
-    return SpanResult(label, spans, course, points, unfinished)
+    return SpanResult(label, metric, by_head(model, found), course, points, unfinished)
 
 
 Spans = Mapping[SiteName, Sequence[Sequence[float]]]
@@ -215,7 +198,7 @@ def report(found: Sequence[SpanResult], metric: str, levels: Sequence[float], no
             listed=False,
         ),
     )
-    own = [note for each in found for note in each.notes(metric, levels)]
+    own = [note for each in found for note in each.notes(levels)]
     settings = {"models": [each.model for each in found], "metric": metric}
     return Report("spans", tables, (*own, *notes), settings)
 

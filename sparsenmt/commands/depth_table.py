@@ -54,12 +54,7 @@ def _depths_option(option: str, name: str, metavar: str, text: str) -> Decorator
 @click.option("--output", "-o", type=PATH, help="Directory to write.  [default: the first model's, with -depths]")
 @click.option("--plot", type=PATH, help="Draw the tables to this file, .png or .svg.  [default: table.png in --output]")
 def command(
-    models: tuple[Path, ...],
-    grid: tuple[Path, ...],
-    output: Path | None,
-    speed: bool,
-    speed_lines: int,
-    **options: Any,
+    models: tuple[Path, ...], grid: tuple[Path, ...], output: Path | None, speed: bool, speed_lines: int, **options: Any
 ) -> None:
     """Translate a text at every depth of each model (its first n encoder and m decoder layers), and report the scores
     and decoding time of each; those of the oracle, which takes the depth with the best chrF for each sentence; and

@@ -14,7 +14,7 @@ from sparsenmt.commands.options import (
     evaluation_options,
     numbers,
     parsed,
-    training_overrides,
+    trained_and_run,
     training_processor_options,
 )
 
@@ -46,15 +46,7 @@ from sparsenmt.commands.options import (
 @click.option("--output", "-o", type=PATH, help="Model directory to write, or the folder of several.")
 @evaluation_options
 @training_processor_options
-def command(
-    model: Path,
-    recipe_and_overrides: tuple[str, ...],
-    beam_size: int | None,
-    batch_tokens: int | None,
-    threads: int | None,
-    device: str | None,
-    **options: Any,
-) -> None:
+def command(model: Path, recipe_and_overrides: tuple[str, ...], **options: Any) -> None:
     """Put L0Drop gates behind the encoder of the dense model in MODEL_DIR, and train on (Zhang et al. 2021, 4).
 
     RECIPE describes the filters and the training; its model must be that of MODEL_DIR with filters in it, rules too.
@@ -77,13 +69,11 @@ def command(
     """
     from sparsenmt.process.progress import notify
     from sparsenmt.report.tables import render
-    from sparsenmt.workflows.evaluation.evaluate import ModelRun
     from sparsenmt.workflows.training.finetune import FinetuneRequest, finetune
 
     recipe, overrides = _split(recipe_and_overrides)
-    overrides += tuple(training_overrides(threads, device))
-    run = ModelRun(device or "auto", beam_size, batch_tokens)
-    result = finetune(FinetuneRequest(model, recipe, overrides, run=run, **options))
+    changes, run = trained_and_run(options)
+    result = finetune(FinetuneRequest(model, recipe, (*overrides, *changes), run=run, **options))
     if result.report is not None:
         click.echo(render(result.report))
         notify("written: " + ", ".join(map(str, result.files)))

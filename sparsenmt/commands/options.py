@@ -28,6 +28,7 @@ from sparsenmt.strategy import STRATEGIES
 
 if TYPE_CHECKING:
     from sparsenmt.workflows.decoding.decode import DecodeRequest
+    from sparsenmt.workflows.evaluation.evaluate import ModelRun
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -49,6 +50,10 @@ class FilePath(click.Path):
         name = None
         if param is not None:
             name = param.opts[0] if param.param_type_name == "option" else param.human_readable_name.strip("[]. ")
+        if value == "-":
+            streams = "/dev/stdin for standard input, /dev/stdout for standard output, or " if self.pipes else ""
+            hint = f"Write {streams}./- for a file of this name."
+            raise UserError("'-' stands for no file, nor for standard input or output", where=name, hint=hint)
         if not self.pipes and path.is_fifo():
             message = f"{path} is a pipe, which cannot be read twice, nor replaced"
             raise UserError(message, where=name, hint="Write it to a file, and name that.")
@@ -83,9 +88,7 @@ tags_option = click.option(
     help="Part-of-speech tags of the source: CoNLL-U or word_TAG.  [default: made by the model's tagger, if needed]",
 )
 documents_option = click.option(
-    "--documents",
-    type=TEXT,
-    help="File with the document id of every line; a document ends where the id changes.",
+    "--documents", type=TEXT, help="File with the document id of every line; a document ends where the id changes."
 )
 sites_option = click.option(
     "--site", "sites", multiple=True, type=click.Choice(SITES), help="Only this attention site; repeatable."
@@ -161,6 +164,19 @@ def training_overrides(threads: int | None, device: str | None) -> list[str]:
     """Return `training_processor_options` as overrides of a recipe."""
     given = {"threads": threads, "device": device}
     return [f"training.{key}={value}" for key, value in given.items() if value is not None]
+
+
+def trained_and_run(options: dict[str, Any]) -> tuple[list[str], ModelRun]:
+    """Take `training_processor_options` and `evaluation_options` out of the options of a command.
+
+    Returns:
+        the former as overrides of a recipe; how models run that are evaluated.
+    """
+    from sparsenmt.workflows.evaluation.evaluate import ModelRun
+
+    device = options.pop("device")
+    run = ModelRun(device or "auto", options.pop("beam_size"), options.pop("batch_tokens"))
+    return training_overrides(options.pop("threads"), device), run
 
 
 depth_options = stacked(
@@ -349,10 +365,7 @@ def report_options(plot: str | None = "Draw the report to this file, .png or .sv
     options = [
         click.option("--json", "json_file", type=PATH, help="Write the report as JSON to this file."),
         click.option(
-            "--csv",
-            "csv_file",
-            type=PATH,
-            help="Write the main table as CSV to this file; further tables beside it.",
+            "--csv", "csv_file", type=PATH, help="Write the main table as CSV to this file; further tables beside it."
         ),
     ]
     if plot is not None:
@@ -381,25 +394,19 @@ def parsed(parse: Callable[..., Sequence[float]], **limits: Any) -> Callable[...
 
 
 def numbers(
-    text: str,
-    option: str,
-    *,
-    least: float = 0,
-    most: float = 1e6,
-    above: bool = False,
-    example: str = "0.5,1",
+    text: str, option: str, *, least: float = 0, most: float = 1e6, above: bool = False, example: str = "0.5,1"
 ) -> list[float]:
-    """Parse a list of numbers with commas between them, without repetitions.
+    """Parse a list of numbers with commas between them.
 
     Args:
         most: infinity if there is no upper bound.
         above: True if ``least`` itself is not allowed, and neither is ``most``.
 
     Raises:
-        UserError: a part is no number, or lies outside of the range.
+        UserError: a part is no number, or lies outside of the range; or a number is there twice.
     """
     try:
-        found = list(dict.fromkeys(float(part) for part in text.split(",")))
+        found = [float(part) for part in text.split(",")]
     except ValueError:
         found = []
     inside = (least < value < most if above else least <= value <= most for value in found)
@@ -408,6 +415,7 @@ def numbers(
         bounds = bounds if math.isfinite(most) else f"of at least {least:g}"
         hint = f"Write them with commas between them, as {example}."
         raise UserError(f"'{text}' is not a list of numbers {bounds}", where=option, hint=hint)
+    _check_different(found, option)
     return found
 
 
@@ -421,7 +429,7 @@ def whole_numbers(
         rising: True if every number must be larger than the one before it.
 
     Raises:
-        UserError: the text is no such list.
+        UserError: the text is no such list, or a number is in it twice.
     """
     found: list[int] = []
     sound = True
@@ -439,4 +447,13 @@ def whole_numbers(
             where=option,
             hint=f"Write them with commas between them, as {example}.",
         )
-    return sorted(set(found)) if ranges else list(dict.fromkeys(found))
+    if ranges:
+        return sorted(set(found))
+    _check_different(found, option)
+    return found
+
+
+def _check_different(found: Sequence[float], option: str) -> None:
+    for i, number in enumerate(found):
+        if number in found[:i]:
+            raise UserError(f"{number:g} is in the list twice", where=option, hint="Write every number once.")

@@ -26,6 +26,7 @@ from sparsenmt.commands.options import (
 )
 from sparsenmt.commands.output import show, show_json
 from sparsenmt.errors import UserError, printable
+from sparsenmt.metric import TEXT_METRICS
 from sparsenmt.process.progress import notify
 from sparsenmt.process.runtime import is_main_process
 
@@ -33,19 +34,11 @@ if TYPE_CHECKING:
     from sparsenmt.evaluation.scorer import ScoringOptions
     from sparsenmt.workflows.evaluation.score import ScoreOptions, ScoreResult, TargetScores
 
-_MODEL_OPTIONS = {
-    "beam_size": "--beam-size",
-    "batch_tokens": "--batch-tokens",
-    "threads": "--threads",
-    "device": "--device",
-    "tags": "--tags",
-    "disabled_heads": "--disable-heads",
-    "source_language": "--source-language",
-    "target_language": "--target-language",
-    "encoder_layers": "--encoder-layers",
-    "decoder_layers": "--decoder-layers",
-}
-"""Field of `ModelUse` -> option."""
+_OF_MODELS = (
+    *("beam_size", "batch_tokens", "threads", "device", "tags", "disabled_heads", "source_language", "target_language"),
+    *("encoder_layers", "decoder_layers"),
+)
+"""Fields of `ModelUse` that have options."""
 _HINT = "See `sparsenmt score --help` for the ways to call it."
 
 
@@ -54,7 +47,7 @@ _HINT = "See `sparsenmt score --help` for the ways to call it."
 @click.option(
     "--reference", "-r", "references", multiple=True, type=PIPE, help="Reference translation; repeat for more than one."
 )
-@scoring_options("bleu chrf ter; with --documents, dbleu too")
+@scoring_options("bleu chrf ter; with --documents, dbleu too; with --text all of language models", texts=True)
 @documents_option
 @click.option("--baseline", metavar="HYP2", type=PIPE, help="Compare with these translations.")
 @significance_options
@@ -114,19 +107,19 @@ def command(
     segments = {"segment_length": segment_length, "segment_memory": segment_memory}
     if text is not None:
         given = {"HYP": hypothesis, "--reference": references, "--baseline": baseline, "--source": source}
-        _check_text(model, given | {"--target": target}, scoring, options)
+        _check_text(model, given | {"--target": target}, options)
         assert model is not None
         chosen = {name: options[name] for name in ("threads", "device", "decoder_layers")}
-        _show_text(model, text, segments | chosen, as_json=as_json)
+        _show_text(model, text, segments | chosen, scoring, as_json=as_json)
         return
     for name, value in segments.items():
         if value is not None:
-            raise UserError("needs --text", where="--" + name.replace("_", "-"), hint=_HINT)
+            raise UserError("needs --text", where=_option(name), hint=_HINT)
     _check_files(hypothesis, references, baseline, model, source, target)
-    use = {name: options.pop(name) for name in _MODEL_OPTIONS}
-    for name, option in _MODEL_OPTIONS.items():
-        if model is None and use[name] not in (None, (), "auto"):
-            raise UserError("needs --model", where=option, hint=_HINT)
+    use = {name: options.pop(name) for name in _OF_MODELS}
+    for name, value in use.items():
+        if model is None and value not in (None, (), "auto"):
+            raise UserError("needs --model", where=_option(name), hint=_HINT)
     if sacrebleu_p and baseline is None:
         raise UserError("needs --baseline", where="--sacrebleu-p", hint=_HINT)
 
@@ -147,6 +140,11 @@ def command(
     of_target = score_target(ModelUse(model, **use), source, target, settings.documents)
     if is_main_process():
         _show_target(of_target, as_json=as_json)
+
+
+def _option(name: str) -> str:
+    """Return the option of a parameter."""
+    return "--disable-heads" if name == "disabled_heads" else "--" + name.replace("_", "-")
 
 
 def _check_files(
@@ -179,34 +177,33 @@ def _check_files(
         raise UserError("needs --reference", where="--baseline", hint=_HINT)
 
 
-def _check_text(model: Path | None, given: dict[str, Any], scoring: ScoringOptions, options: dict[str, Any]) -> None:
+def _check_text(model: Path | None, given: dict[str, Any], options: dict[str, Any]) -> None:
     """Raise UserError if options are given that have no meaning for the text of a language model."""
     if model is None:
         raise UserError("needs --model", where="--text", hint=_HINT)
     languages = ("source_language", "target_language")
     for name in ("tags", "documents", "disabled_heads", "encoder_layers", "beam_size", "batch_tokens", *languages):
-        given["--disable-heads" if name == "disabled_heads" else "--" + name.replace("_", "-")] = options[name]
-    given |= {"--metric": scoring.metrics, "--lowercase": scoring.lowercase, "--tokenize": scoring.tokenize}
+        given[_option(name)] = options[name]
     for name, value in given.items():
         if value:
-            why = "all its metrics are printed" if name == "--metric" else "a language model has one text"
-            raise UserError(f"has no meaning with --text: {why}", where=name, hint=_HINT)
+            raise UserError("has no meaning with --text: a language model has one text", where=name, hint=_HINT)
 
 
-def _show_text(model: Path, text: Path, use: dict[str, Any], *, as_json: bool) -> None:
-    """Print the metrics of a language model on a text: a table, or a JSON object."""
-    from sparsenmt.metric import TEXT_METRICS
+def _show_text(model: Path, text: Path, use: dict[str, Any], scoring: ScoringOptions, *, as_json: bool) -> None:
+    """Print metrics of a language model on a text, all or those that are named: a table, or a JSON object."""
     from sparsenmt.report.tables import Column, Report, Table, render
+    from sparsenmt.workflows.evaluation.evaluate_text import check_text_metrics
     from sparsenmt.workflows.evaluation.score_text import TextUse, score_text_file
 
+    check_text_metrics(scoring)
     quality, reading = score_text_file(TextUse(model, **use), text)
-    values = {name: quality.value(name) for name in TEXT_METRICS}
+    values = {name: quality.value(name) for name in scoring.metrics or TEXT_METRICS}
     if as_json:
         sizes = dataclasses.asdict(quality.counts)
         how = {"segment_length": reading.segment_length, "segment_memory": reading.segment_memory}
         show_json(json.dumps({**values, "loss": quality.value("loss"), **sizes, **how}))
         return
-    rows = [(record.label, values[name], f"per {record.per}") for name, record in TEXT_METRICS.items()]
+    rows = [(TEXT_METRICS[name].label, value, f"per {TEXT_METRICS[name].per}") for name, value in values.items()]
     table = Table("score", f"{text}", (Column("metric"), Column("value", "number"), Column("unit")), rows)
     read = quality.counts
     counts = f"{read.tokens:,} tokens, {read.characters:,} characters, {read.bytes:,} bytes, {read.words:,} words"

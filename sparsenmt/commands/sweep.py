@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,7 +11,7 @@ from sparsenmt.commands.options import (
     PATH,
     evaluation_options,
     scoring_options,
-    training_overrides,
+    trained_and_run,
     training_processor_options,
 )
 from sparsenmt.commands.output import show
@@ -40,10 +40,7 @@ def command(
     table: bool,
     output: Path | None,
     scoring: ScoringOptions,
-    beam_size: int | None,
-    batch_tokens: int | None,
-    threads: int | None,
-    device: str | None,
+    **options: Any,
 ) -> None:
     """Train and evaluate the variants of a recipe that SWEEP describes, each in a directory of its own.
 
@@ -56,12 +53,10 @@ def command(
 
     from sparsenmt.recipe.sweep import read_sweep
     from sparsenmt.report.columns import aligned
-    from sparsenmt.workflows.evaluation.evaluate import ModelRun
     from sparsenmt.workflows.training.sweep import plan_sweep, sweep
 
-    run = ModelRun(device or "auto", beam_size, batch_tokens)
-    changes = [*overrides, *training_overrides(threads, device)]
-
+    trained, run = trained_and_run(options)
+    changes = [*overrides, *trained]
     if lists or table:
         plan = plan_sweep(read_sweep(sweep_file), changes, output, scoring, run)
         chosen = plan.select(only)

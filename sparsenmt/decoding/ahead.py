@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source, TranslationModel
@@ -87,13 +86,13 @@ def regroup(held: Sequence[tuple[list[int], Memory]], batch_tokens: int) -> Iter
         rows = [[row for part, row in chosen if part == number] for number in range(len(held))]
         with torch.inference_mode():
             memory = concatenate_compacted(
-                [held[part][1].select(_index(mine, held[part][1])) for part, mine in enumerate(rows) if mine]
+                [
+                    memory.select(torch.tensor(mine, device=memory.valid.device))
+                    for (_, memory), mine in zip(held, rows, strict=True)
+                    if mine
+                ]
             )
         yield [held[part][0][row] for part, row in chosen], memory
-
-
-def _index(rows: list[int], memory: Memory) -> Tensor:
-    return torch.tensor(rows, device=memory.valid.device)
 
 
 def concatenate_compacted(memories: Sequence[Memory]) -> Memory:

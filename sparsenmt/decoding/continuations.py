@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import torch
 
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import text_windows
-from sparsenmt.data.tokenizers.tokenizer import unknown_texts
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, not_finite, read_sources
 from sparsenmt.decoding.scores import Hypothesis, maximum_length
@@ -85,20 +86,28 @@ def continue_lines(
 def _read_prompts(bundle: Bundle, lines: Sequence[InputLine]) -> list[SourceLine]:
     """Tokenize prompts. A space at the end that the tokenizer drops becomes its token, if it has one."""
     tokenizer, prompts = bundle.tokenizers.target, read_sources(bundle, lines, prompts=True)
-    if not any(prompt.text.endswith(" ") for prompt in prompts):
-        return prompts
-    names = tokenizer.pieces(range(tokenizer.size))
-    space = names.index(SPACE) if SPACE in names else None
 
     def with_space(prompt: SourceLine) -> SourceLine:
         tokens = prompt.ids[:-1]
-        read = tokenizer.decode(tokens)
-        dropped = prompt.text.endswith(" ") and not read.endswith(" ") and len(tokens) < bundle.max_source_length
-        if space is None or not dropped or tokenizer.decode([*tokens, space]) != f"{read} ":
+        if not prompt.text.endswith(" ") or len(tokens) >= bundle.max_source_length:
+            return prompt
+        read, space = tokenizer.decode(tokens), _space_token(tokenizer)
+        if space is None or read.endswith(" ") or tokenizer.decode([*tokens, space]) != f"{read} ":
             return prompt  # the token may be a word, or none that is decoded
         return replace(prompt, ids=[*tokens, space, EOS])
 
     return list(map(with_space, prompts))
+
+
+_space_tokens: WeakKeyDictionary[Tokenizer, int | None] = WeakKeyDictionary()
+
+
+def _space_token(tokenizer: Tokenizer) -> int | None:
+    """Return the token that is a space alone; None if there is none. The vocabulary is listed once: this takes time."""
+    if tokenizer not in _space_tokens:
+        names = tokenizer.pieces(range(tokenizer.size))
+        _space_tokens[tokenizer] = names.index(SPACE) if SPACE in names else None
+    return _space_tokens[tokenizer]
 
 
 def split_lines(tokens: Sequence[int]) -> Iterator[list[int]]:

@@ -16,7 +16,6 @@ from sparsenmt.data.documents import (
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import bounded_batches, text_windows
-from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.decoding.translate import Translation, one_line, translate_lines
 from sparsenmt.recipe import schema
 from sparsenmt.store import Bundle
@@ -120,7 +119,10 @@ def translate_blocks(
     separator = separator_id(bundle.tokenizers.target, documents.separator)
     found = translate_lines(bundle, source_lines(blocks), options, window=len(blocks))
     for block, translation in zip(blocks, found, strict=True):
-        yield _split(block, translation, bundle.tokenizers.target, separator)
+        count, target = len(block.sentences), bundle.tokenizers.target
+        split = [split_block(each.tokens, target, separator, each.copied) for each in translation.hypotheses]
+        texts = [[one_line(text) for text in fit_to_line_count(each, count)] for each in split]
+        yield BlockTranslation(block, translation, texts, len(split[0]) - count)
 
 
 def translate_aligned(
@@ -191,12 +193,3 @@ def _tags_of(bundle: Bundle, line: InputLine) -> TaggedSentence | None:
     """Return the tags of a line, given or computed; None where no method reads tags and none are given."""
     tagger = bundle.features.source_tagger
     return tagger.tag(line.text) if line.tags is None and tagger is not None else line.tags
-
-
-def _split(block: DocumentBlock, translation: Translation, tokenizer: Tokenizer, separator: int) -> BlockTranslation:
-    count = len(block.sentences)
-    split = [
-        split_block(hypothesis.tokens, tokenizer, separator, hypothesis.copied) for hypothesis in translation.hypotheses
-    ]
-    texts = [[one_line(text) for text in fit_to_line_count(each, count)] for each in split]
-    return BlockTranslation(block, translation, texts, len(split[0]) - count)

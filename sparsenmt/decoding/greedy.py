@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from sparsenmt.decoding.single_hypothesis import Pick, SingleHypothesisSearch
 from sparsenmt.decoding.strategies import EncodedBatch
-
-
-def pick_best(logits: Tensor, rows: Tensor, step: int) -> Tensor:
-    """The most probable tokens; implements `single_hypothesis.Pick`."""
-    return logits.argmax(-1)
 
 
 class GreedySearch(SingleHypothesisSearch):
@@ -20,4 +13,4 @@ class GreedySearch(SingleHypothesisSearch):
     greedy = True
 
     def picker(self, batch: EncodedBatch) -> Pick:
-        return pick_best
+        return lambda logits, rows, step: logits.argmax(-1)

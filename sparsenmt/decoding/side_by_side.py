@@ -77,7 +77,10 @@ def run_side_by_side(items: Sequence[T], count: int, work: Callable[[Iterable[T]
                 yield result  # type: ignore[misc]  # the result may be None itself
     finally:
         for lane in lanes:
-            _cancel(lane)
+            while lane.is_alive():  # it ends at its next line of Python
+                number, exit_ = ctypes.c_ulong(lane.ident or 0), ctypes.py_object(_CancelledError)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(number, exit_)
+                lane.join(timeout=1)
         torch.set_num_threads(threads)  # those of libraries are the process's
 
 
@@ -94,10 +97,3 @@ def _run(
         pass
     except BaseException as error:
         found.put((None, error, True))
-
-
-def _cancel(lane: threading.Thread) -> None:
-    """End a thread at its next line of Python, and wait for it."""
-    while lane.is_alive():
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(lane.ident or 0), ctypes.py_object(_CancelledError))
-        lane.join(timeout=1)

@@ -138,7 +138,10 @@ def score_text(
     """
     reader, length, first = TextReader(model, reading), reading.segment_length, 0
     while first < len(tokens):
-        count = length if reading.segment_memory else _whole(len(tokens) - first, length, reading.rows)
+        left = (
+            len(tokens) - first
+        )  # without a memory: as many whole segments as are read at once, or the last one alone
+        count = length if reading.segment_memory else min(left // length, reading.rows) * length or left
         wanted = torch.from_numpy(tokens[first : first + count].astype(np.int64)).to(device)
         values = reader.read(wanted)
         if not bool(values.isfinite().all()):
@@ -178,8 +181,3 @@ class TextReader:
         (hidden,) = model.decode(rows, memory, cache=cache, exits=self._reading.exits).values()
         self._previous = int(wanted[-1])
         return token_log_probabilities(model, hidden.flatten(0, 1), wanted)
-
-
-def _whole(left: int, length: int, rows: int) -> int:
-    """Tokens to read together: whole segments, or the last one alone."""
-    return min(left // length, rows) * length or left

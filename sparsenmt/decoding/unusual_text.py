@@ -75,18 +75,17 @@ class UnusualText:
         self._tokens.add(ids, text)
         if self._longest is not None and (len(ids) if length is None else length) > self._longest:
             self._long.add(1, [number + 1])
-        if not self._continues and begins_with_language(text, self._languages) and not self._is_learned_tag(ids):
-            self._named.add(1, [number + 1])
+        if not self._continues and begins_with_language(text, self._languages):
+            # A model without languages may have learned such tags as tokens.
+            begin = [] if self._languages else self._tokenizer.pieces(ids[:2])
+            if not any(TAG.fullmatch(name.strip(SPACE)) for name in begin):
+                self._named.add(1, [number + 1])
         if UNK not in ids:
             return False
         if 2 * sum(map(character_count, unknown_texts(self._tokenizer, text))) <= characters:
             return False
         self._unknown.add(1, [number + 1])
         return True
-
-    def _is_learned_tag(self, ids: Sequence[int]) -> bool:
-        """Return True if a line begins with a token that is a tag, of a model that has no languages but such tokens."""
-        return not self._languages and any(TAG.fullmatch(name.strip(SPACE)) for name in self._tokenizer.pieces(ids[:2]))
 
     def as_json(self) -> dict[str, Any]:
         """Return what was counted."""

@@ -229,11 +229,7 @@ class Workers:
         with workers._connected():
             backend = "nccl" if (exchange or device).type == "cuda" else "gloo"
             dist.init_process_group(
-                backend,
-                store=store,
-                rank=launch.rank,
-                world_size=launch.size,
-                timeout=timedelta(seconds=launch.wait),
+                backend, store=store, rank=launch.rank, world_size=launch.size, timeout=timedelta(seconds=launch.wait)
             )
         atexit.register(_leave)
         return workers

@@ -25,7 +25,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from sparsenmt.model.sockets import Span
-from sparsenmt.sparsity.distances import check_self_attention
+from sparsenmt.sparsity.patterns import check_self_attention
 from sparsenmt.sparsity.registry import Options, register
 
 

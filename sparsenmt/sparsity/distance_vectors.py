@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from sparsenmt.model.sockets import ScoreTerm
-from sparsenmt.sparsity.distances import check_self_attention
+from sparsenmt.sparsity.patterns import check_self_attention
 from sparsenmt.sparsity.registry import MethodPlace, Options, register
 
 NAME = "distance_vectors"
@@ -67,12 +67,7 @@ class DistanceVectors(ScoreTerm):
         return q @ weight.index_select(0, rows).to(q.dtype).t()
 
 
-@register(
-    "position",
-    NAME,
-    options=DistanceVectorOptions,
-    examples=({"maximum": 16}, {"maximum": 3, "tie": "site"}),
-)
+@register("position", NAME, options=DistanceVectorOptions, examples=({"maximum": 16}, {"maximum": 3, "tie": "site"}))
 def build(
     options: DistanceVectorOptions, *, site: str, heads: int, size: int, dimension: int, place: MethodPlace
 ) -> DistanceVectors:

@@ -133,7 +133,11 @@ def build(options: EntmaxOptions, *, site: str, heads: int, place: MethodPlace) 
             raise ValueError("sites that share an alpha begin with one `init`")
         return AdaptiveEntmax(heads, None, owner)
     size = heads if options.tie == "none" else 1
-    logits = torch.randn(size) if options.init is None else torch.full((size,), _logit(options.init))
+    if options.init is None:
+        logits = torch.randn(size)
+    else:
+        share = (options.init - LOW) / SPAN
+        logits = torch.full((size,), math.log(share / (1 - share)))
     made = AdaptiveEntmax(heads, logits)
     place.shared[key] = (made, options.init)
     return made
@@ -146,8 +150,3 @@ def _key(options: EntmaxOptions, site: str, place: MethodPlace) -> Hashable:
     if options.tie == "site":
         return (NAME, site)
     return (NAME, site, place.block if options.per == "block" else place.step, options.per)
-
-
-def _logit(alpha: float) -> float:
-    share = (alpha - LOW) / SPAN
-    return math.log(share / (1 - share))

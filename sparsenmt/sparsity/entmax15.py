@@ -8,14 +8,14 @@ from torch import Tensor
 
 from sparsenmt.model.sockets import Keys, Transform
 from sparsenmt.sparsity.registry import Options, register
-from sparsenmt.sparsity.simplex.function import entmax15
+from sparsenmt.sparsity.simplex.function import entmax
 
 
 class Entmax15(Transform):
     """max(0, score / 2 - tau)^2 * count, with the tau at which a row's mass is 1."""
 
     def forward(self, scores: Tensor, keys: Keys) -> Tensor:
-        return entmax15(scores, keys.visible(), keys.counts)
+        return entmax(scores, 1.5, keys.visible(), keys.counts)
 
 
 @register("transform", "entmax15")

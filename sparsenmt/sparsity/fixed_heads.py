@@ -38,15 +38,8 @@ from sparsenmt.sparsity.fixed_maps import (
 from sparsenmt.sparsity.registry import Options
 
 FixedPattern = Literal["current", "previous", "next", "left", "right", "end", "start", "last"]
-SEVEN: tuple[FixedPattern, ...] = (
-    "current",
-    "previous",
-    "next",
-    "left",
-    "right",
-    "end",
-    "start",
-)  # in the paper's order
+SEVEN: tuple[FixedPattern, ...] = ("current", "previous", "next", "left", "right", "end", "start")
+"""In the paper's order."""
 LOOKING_LEFT = frozenset[FixedPattern]({"current", "previous", "left"})
 """Patterns that depend neither on later positions nor on the length."""
 
@@ -62,8 +55,7 @@ class FixedOptions(Options):
         None, ge=0, description="Number of learned heads, as a check. `null`: the remaining heads of the site."
     )
     empty: Literal["zero", "self"] = Field(
-        "zero",
-        description="A row without a target (the first one of `previous`): all zero, or `self`: as `current`.",
+        "zero", description="A row without a target (the first one of `previous`): all zero, or `self`: as `current`."
     )
 
 

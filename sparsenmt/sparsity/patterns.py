@@ -35,15 +35,19 @@ def window_reach(k: int, *, causal: bool) -> tuple[int, int]:
     return (k - 1, 0) if causal else (k // 2, (k - 1) // 2)
 
 
-def is_causal(site: str) -> bool:
-    """Return True if queries of a self-attention site do not see later positions.
+def check_self_attention(site: str, only: str = "distances") -> None:
+    """Raise ValueError at cross-attention, where positions of queries and keys belong to different sentences.
 
-    Raises:
-        ValueError: at cross-attention, where positions of queries and keys belong to different sentences.
+    only: what self-attention alone has.
     """
     if site == "cross":
         raise ValueError(
             "at cross-attention positions of the target and of the source cannot be compared; only self-attention has "
-            "neighbours"
+            f"{only}"
         )
+
+
+def is_causal(site: str) -> bool:
+    """Return True if queries of a self-attention site do not see later positions; errors as `check_self_attention`."""
+    check_self_attention(site, "neighbours")
     return site == "decoder_self"

@@ -59,10 +59,7 @@ class PosRule(RuleFilter):
     "pos",
     options=PosOptions,
     requires=frozenset({_CATEGORY, _LATER}),
-    examples=(
-        {},
-        {"closed": "mask", "later_pieces": False, "drop": ["content", "pronoun"]},
-    ),
+    examples=({}, {"closed": "mask", "later_pieces": False, "drop": ["content", "pronoun"]}),
 )
 def build(options: PosOptions, *, dimension: int) -> PosRule:
     return PosRule(options)

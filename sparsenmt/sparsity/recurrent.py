@@ -20,8 +20,7 @@ Sides = Literal["none", "encoder", "decoder", "both"]
 
 class RecurrentOptions(Options):
     side: Literal["both", "encoder", "decoder"] = Field(
-        "both",
-        description="Side whose layers are one layer: the encoder, the decoder, or both (one on each side).",
+        "both", description="Side whose layers are one layer: the encoder, the decoder, or both (one on each side)."
     )
 
 

@@ -100,19 +100,8 @@ _BUILT_IN = (
     *("full", "window", "block", "dilated", "global_pattern", "random_pattern", "bigbird"),
     *("softmax", "sparsemax", "entmax15", "entmax", "topk", "topk_oow"),
     *("transformer_xl", "distance_vectors", "adaptive_span", "routing_transformer"),
-    *(
-        "ssru",
-        "plain",
-        "recurrent",
-        "tied_multi",
-        "l0drop",
-        "pos",
-        "freq",
-        "inv_freq",
-        "group",
-        "fixed_token",
-        "fixed_word",
-    ),
+    *("fixed_token", "fixed_word", "ssru", "plain", "recurrent", "tied_multi"),
+    *("l0drop", "pos", "freq", "inv_freq", "group"),
 )
 _methods: dict[tuple[Socket, str], Method] = {}
 _loaded = False

@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from sparsenmt.model.sockets import ContentPattern, Groups, Keys
-from sparsenmt.sparsity.distances import check_self_attention
+from sparsenmt.sparsity.patterns import check_self_attention
 from sparsenmt.sparsity.registry import MethodPlace, Options, register
 
 

@@ -8,14 +8,14 @@ from torch import Tensor
 
 from sparsenmt.model.sockets import Keys, Transform
 from sparsenmt.sparsity.registry import Options, register
-from sparsenmt.sparsity.simplex.function import sparsemax
+from sparsenmt.sparsity.simplex.function import entmax
 
 
 class Sparsemax(Transform):
     """max(0, score - tau) * count, with the tau at which a row's mass is 1."""
 
     def forward(self, scores: Tensor, keys: Keys) -> Tensor:
-        return sparsemax(scores, keys.visible(), keys.counts)
+        return entmax(scores, 2.0, keys.visible(), keys.counts)
 
 
 @register("transform", "sparsemax")

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from sparsenmt.model.sockets import ScoreTerm
-from sparsenmt.sparsity.distances import check_self_attention
+from sparsenmt.sparsity.patterns import check_self_attention
 from sparsenmt.sparsity.registry import MethodPlace, Options, register
 
 NAME = "transformer_xl"

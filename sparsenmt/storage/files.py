@@ -292,7 +292,14 @@ def locked_partial(directory: Path, activity: str) -> Iterator[Path]:
         os.mkdir(partial)
         sync(partial.parent)
     except FileExistsError:
-        _check_own_directory(partial)
+        with suppress(FileNotFoundError):
+            found = os.lstat(partial)
+            if not stat.S_ISDIR(found.st_mode) or not _is_own(found):
+                raise UserError(
+                    "a temporary directory needs this name, but a link, a file or another user's directory has it",
+                    where=str(partial),
+                    hint="Remove it, or name another place.",
+                ) from None
     except BaseException:
         with suppress(OSError):
             partial.rmdir()
@@ -308,17 +315,6 @@ def locked_partial(directory: Path, activity: str) -> Iterator[Path]:
         if descriptor is not None and not is_at(descriptor, partial):
             raise gone
         yield partial
-
-
-def _check_own_directory(path: Path) -> None:
-    with suppress(FileNotFoundError):
-        found = os.lstat(path)
-        if not stat.S_ISDIR(found.st_mode) or not _is_own(found):
-            raise UserError(
-                "a temporary directory needs this name, but a link, a file or another user's directory has it",
-                where=str(path),
-                hint="Remove it, or name another place.",
-            )
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from sparsenmt.data.batching import Batch, IndexBatch
+from sparsenmt.data.batching import IndexBatch
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.text_dataset import TextDataset
 from sparsenmt.data.vocabulary import EOS
@@ -81,25 +81,4 @@ def open_gates_warning(name: str, updates: int, options: Sequence[str]) -> str:
     return (
         f"warning: all gates of the loss {name!r} were fully open for {updates} updates, where they have no gradient; "
         f"begin with other values{start}, and with a larger losses.{name}.proportional and losses.{name}.max_weight"
-    )
-
-
-def out_of_memory_error(batch: Batch) -> UserError:
-    """The error of a batch that does not fit into memory."""
-    source, target = batch.source.shape[1], batch.target_input.shape[1]
-    return UserError(
-        f"out of memory in a batch of {batch.sentences:,} sentences, {source:,} source and {target:,} target tokens",
-        where="training.batch_tokens",
-        hint="Lower it (training.accumulate_tokens keeps the size of an update), or exclude long pairs with "
-        "data.filters.max_length.",
-    )
-
-
-def segment_memory_error(rows: int, length: int) -> UserError:
-    """The error of a batch of segments that does not fit into memory."""
-    return UserError(
-        f"out of memory in a batch of {rows:,} segments of {length:,} tokens",
-        where="training.batch_tokens",
-        hint="Lower it: an update still reads one segment of every stream. Or lower training.segment_length, "
-        "training.streams or model.segment_memory.",
     )

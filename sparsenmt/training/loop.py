@@ -203,12 +203,6 @@ class Trainer:
     def _done(self) -> bool:
         return limit_reached(self.progress, self.options, self.losses)
 
-    def _objective(self, weights: Mapping[str, float]) -> Objective:
-        options, progress = self.options, self.progress
-        auxiliary = {name: weight for name, weight in weights.items() if name not in self._of_parameters}
-        pairs = sample_exit_pairs(self.model.plan, (options.seed, progress.update, progress.skipped))
-        return Objective(options.label_smoothing, options.loss_normalization, auxiliary, pairs)
-
     def _update(self, end: int) -> bool:
         """Do the update whose last batch comes before ``end``; False if it was skipped as not finite."""
         began, progress = time.perf_counter(), self.progress
@@ -224,8 +218,11 @@ class Trainer:
         norm, factors = clip_gradients(parameters, self.options.clip_norm, self.options.clip)
         if not (math.isfinite(result.loss) and math.isfinite(norm)):
             lines = batches.describe(results)
-            self._check_methods(batches, totals)
-            self._skip(lines, result.loss, norm)
+            if progress.skipped >= self.options.skip_nonfinite:
+                # A method from outside the package may be the reason.
+                wrong = nonfinite_method(self.model.modules(), lambda: self._accumulate(batches, totals))
+                raise wrong or nonfinite_error(progress.update + 1, result.loss, norm, lines, progress.skipped)
+            self._skip(lines)
             batches.complete(skipped=True)
             return False
         rate = learning_rate(progress.update + 1, self.options)
@@ -238,7 +235,9 @@ class Trainer:
         """Add the gradients of this process's batches; returns their losses, and those of the update."""
         progress, results = self.progress, []
         weights = loss_weights(self.losses, progress.multipliers, progress.update)
-        objective = self._objective(weights)
+        options, auxiliary = self.options, {k: v for k, v in weights.items() if k not in self._of_parameters}
+        pairs = sample_exit_pairs(self.model.plan, (options.seed, progress.update, progress.skipped))
+        objective = Objective(options.label_smoothing, options.loss_normalization, auxiliary, pairs)
         for pattern in self.model.content_patterns():
             pattern.forget()
         self.model.train()
@@ -247,7 +246,7 @@ class Trainer:
             if self.workers.size == 1 and self._signals.number is not None:
                 self._stop()
             last = number == len(batches) - 1 and not self._of_parameters
-            self._buckets.begin_batch(tuple(objective.pairs or ()), last=last)
+            self._buckets.begin_batch(tuple(pairs), last=last)
             results.append(batches.add_gradients(number, objective, totals))
             self._buckets.end_batch()
             self.weights.collect()
@@ -295,22 +294,15 @@ class Trainer:
             progress.recent = RunningSums()
         self._heap.after_update()
 
-    def _check_methods(self, batches: UpdateBatches, totals: UpdateTotals) -> None:
-        """Raise UserError if a method from outside the package is why an update that ends the run is not finite."""
-        if self.progress.skipped < self.options.skip_nonfinite:
-            return
-        if error := nonfinite_method(self.model.modules(), lambda: self._accumulate(batches, totals)):
-            raise error
-
-    def _skip(self, lines: str, loss: float, norm: float) -> None:
-        """Skip an update whose loss or gradient is not finite; UserError if too many were skipped."""
-        update, progress = self.progress.update + 1, self.progress
-        if progress.skipped >= self.options.skip_nonfinite:
-            raise nonfinite_error(update, loss, norm, lines, progress.skipped)
+    def _skip(self, lines: str) -> None:
+        """Skip an update whose loss or gradient is not finite."""
+        progress = self.progress
         progress.skipped += 1
         self.optimizer.zero_grad(set_to_none=True)
         self._log.record("skipped", progress.update, skipped=progress.skipped, lines=lines)
-        self._log.notify(f"warning: skipped update {update}, whose loss or gradient is not finite; {lines}")
+        self._log.notify(
+            f"warning: skipped update {progress.update + 1}, whose loss or gradient is not finite; {lines}"
+        )
 
     def _sum(self, results: Sequence[BatchResult]) -> BatchResult:
         """Sum the losses of an update over its batches and over all processes, and its gradients over these."""

@@ -52,7 +52,9 @@ def backward_through_projection(
     has the gradient of W without h^T; tokens that it excludes have no part in V and 1.
     """
     table, wide = model.output_table, torch.promote_types(hidden.dtype, torch.float32)
-    bias, never = model.output_bias, _excluded(model.output_bias, table.device)
+    bias, never = model.output_bias, torch.empty(0, dtype=torch.long, device=table.device)
+    if bias is not None:
+        never = (bias <= NEVER / 2).nonzero().flatten()  # tokens that it excludes
     size = table.shape[0] - len(never)
     uniform = smoothing / size
     columns = table.sum(0, dtype=wide)  # (D) W^T 1
@@ -95,13 +97,6 @@ def backward_through_projection(
         of_bias[never] += (uniform * weights.sum()).to(wide)
         bias.grad = of_bias.to(bias.dtype) if bias.grad is None else bias.grad.add_(of_bias.to(bias.dtype))
     return torch.cat(gradients), RowLosses(torch.cat(losses), torch.cat(nlls))
-
-
-def _excluded(bias: Tensor | None, device: torch.device) -> Tensor:
-    """The tokens that an output bias excludes."""
-    if bias is None:
-        return torch.empty(0, dtype=torch.long, device=device)
-    return (bias <= NEVER / 2).nonzero().flatten()
 
 
 def _solve(logits: Tensor, target: Tensor, share: float, wide: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from sparsenmt.data.streams import EpochSegments, Segment, StreamPlan
-from sparsenmt.errors import is_out_of_memory
+from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.schema import Training
-from sparsenmt.training.failures import describe_ranges, nonfinite_batches, segment_memory_error
+from sparsenmt.training.failures import describe_ranges, nonfinite_batches
 from sparsenmt.training.gradients import BatchResult, Objective, TargetRows, UpdateTotals
 
 Rows = tuple[int, int]
@@ -109,7 +109,12 @@ class SegmentBatches:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            raise segment_memory_error(*inputs.shape) from None
+            raise UserError(
+                f"out of memory in a batch of {inputs.shape[0]:,} segments of {inputs.shape[1]:,} tokens",
+                where="training.batch_tokens",
+                hint="Lower it: an update still reads one segment of every stream. Or lower training.segment_length, "
+                "training.streams or model.segment_memory.",
+            ) from None
         self._after.append(after)
         return result
 

@@ -15,7 +15,7 @@ from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.schema import Training
-from sparsenmt.training.failures import describe_lines, nonfinite_batches, out_of_memory_error
+from sparsenmt.training.failures import describe_lines, nonfinite_batches
 from sparsenmt.training.gradients import BatchResult, Objective, UpdateTotals, accumulate_gradients
 
 
@@ -98,7 +98,14 @@ class PairBatches:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            raise out_of_memory_error(batch) from None
+            source, target = batch.source.shape[1], batch.target_input.shape[1]
+            shape = f"{batch.sentences:,} sentences, {source:,} source and {target:,} target tokens"
+            raise UserError(
+                f"out of memory in a batch of {shape}",
+                where="training.batch_tokens",
+                hint="Lower it (training.accumulate_tokens keeps the size of an update), or exclude long pairs with "
+                "data.filters.max_length.",
+            ) from None
 
     def describe(self, results: Sequence[BatchResult]) -> str:
         """Implement `UpdateBatches.describe`."""

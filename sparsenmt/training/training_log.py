@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -48,14 +49,13 @@ def head_values(model: TranslationModel) -> dict[str, Any]:
     ``heads``: name -> site -> for each step a list of its learned heads' values, to four decimals.
     """
     rounded = {
-        name: {site: [[_rounded(each) for each in heads] for heads in steps] for site, steps in sites.items()}
+        name: {
+            site: [[round(each, 4) if math.isfinite(each) else None for each in heads] for heads in steps]
+            for site, steps in sites.items()
+        }
         for name, sites in model.logged().items()
     }
     return {"heads": rounded} if rounded else {}
-
-
-def _rounded(value: float) -> float | None:
-    return round(value, 4) if math.isfinite(value) else None
 
 
 def logged_values(directory: Path, kind: str, *keys: str) -> list[list[Any]]:
@@ -130,7 +130,12 @@ class TrainingLog:
         if self._path is not None:
             self._file = open(self._path, "a", encoding="utf-8", newline="\n", opener=no_follow)  # noqa: SIM115
         self._bar = ProgressBar("train", total, unit="update", done=initial, paced=False, shown=directory is not None)
-        self._board = None if directory is None else _open_board(directory)
+        self._board: Any = None
+        if directory is not None:
+            with suppress(ImportError):
+                from torch.utils.tensorboard import SummaryWriter
+
+                self._board = SummaryWriter(str(directory / "tensorboard"))
 
     def advance(self, loss: float, tokens_per_second: float, closed: Sequence[str] = ()) -> None:
         """Count an update on the progress bar.
@@ -174,11 +179,3 @@ class TrainingLog:
                 self._file.close()
         if self._board is not None:
             self._board.close()
-
-
-def _open_board(directory: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(directory / "tensorboard"))

@@ -85,7 +85,12 @@ def rank(
     best one would be an early one, whose gates are still open.
     """
     sign = 1.0 if lower_is_better(metric) else -1.0
-    return math.isnan(values[metric]), _excess(values, losses), sign * values[metric], values["loss"]
+    outside = sum(
+        max(abs(values[f"{name}_closed"] - final_value(loss.target)) - loss.tolerance, 0.0)
+        for name, loss in losses.items()
+        if loss.target is not None
+    )
+    return math.isnan(values[metric]), outside, sign * values[metric], values["loss"]
 
 
 def losses_without_target(losses: Mapping[str, AuxiliaryLoss]) -> list[str]:
@@ -95,15 +100,6 @@ def losses_without_target(losses: Mapping[str, AuxiliaryLoss]) -> list[str]:
         for name, loss in losses.items()
         if loss.target is None and (loss.weight is None or final_value(loss.weight) != 0)
     ]
-
-
-def _excess(values: Mapping[str, float], losses: Mapping[str, AuxiliaryLoss]) -> float:
-    """The sum, over losses with a target, of how far the closed share lies outside the target's tolerance."""
-    return sum(
-        max(abs(values[f"{name}_closed"] - final_value(loss.target)) - loss.tolerance, 0.0)
-        for name, loss in losses.items()
-        if loss.target is not None
-    )
 
 
 def stale_validations(progress: Progress, metric: str, losses: Mapping[str, AuxiliaryLoss]) -> int:

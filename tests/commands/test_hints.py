@@ -88,3 +88,33 @@ def test_words_of_other_toolkits(refused: Refused, override: str, meant: str) ->
 def test_options_that_do_not_exist(option: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["finetune-l0", "model", option, "0.4"]) == 2
     assert capsys.readouterr().err.endswith(f"Error: No such option '{option}'.{hint}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (["decode", "model", "-i", "-"], "--input"),
+        (["decode", "model", "-o", "-"], "--output"),
+        (["score", "-", "-r", "corpus/dev.de"], "HYP"),
+        (["score", "--model", "model", "--source", "-", "-r", "corpus/dev.de"], "--source"),
+    ],
+    ids=" ".join,
+)
+def test_a_dash_is_no_stream(refused: Refused, words: list[str], place: str) -> None:
+    message = refused(*words)
+    assert message.startswith(f"error: {place}: '-' stands for no file, nor for standard input or output\n")
+    assert "  Write /dev/stdin for standard input, /dev/stdout for standard output, or ./- for" in message
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (["finetune-l0", "model", "--target", "0.3,0.5,0.30"], "--target: 0.3"),
+        (["finetune-l0", "model", "--weight", "0.1", "--weight", "0.1"], "--weight: 0.1"),
+        (["average", "model", "--last", "2,2"], "--last: 2"),
+        (["select-depth", "model", "-s", "corpus/dev.en", "-r", "corpus/dev.de", "--lambda", "1,1"], "--lambda: 1"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_number_is_in_a_list_once(refused: Refused, words: list[str], place: str) -> None:
+    assert refused(*words) == f"error: {place} is in the list twice\n  Write every number once.\n"

@@ -120,6 +120,8 @@ def test_score_reads_the_whole_text_with_memory(texts: Run) -> None:
         assert found["perplexity"] == pytest.approx(2 ** found["bpc"], rel=1e-6)
     table = texts("score", "--model", "lm", "--text", "texts/test.en").out.decode()
     assert "BPC" in table and "segments of 16 tokens with a memory of 32 positions" in table
+    of_bytes = texts("score", "--model", "lm", "--text", "texts/test.en", "-m", "bpb").out.decode()
+    assert "BPB" in of_bytes and "BPC" not in of_bytes
 
 
 def test_validation_is_the_score_of_the_validation_text(texts: Run) -> None:
@@ -255,7 +257,9 @@ def test_checkpoints_are_averaged_by_bits_per_character(texts: Run) -> None:
         (("score", "--model", "lm", *PAIR), "a language model"),
         (("score", "--model", "model", "--text", "texts/dev.en"), "model: the model translates"),
         (("score", "--text", "texts/dev.en"), "--text: needs --model"),
-        (("score", "--model", "lm", "--text", "texts/dev.en", "--metric", "bleu"), "--metric: has no meaning"),
+        (("score", "--model", "lm", "--text", "texts/dev.en", "--metric", "bleu"), "--metric: bleu compares"),
+        (("score", "--model", "lm", "--text", "texts/dev.en", "--tokenize", "zh"), "--tokenize: has no meaning"),
+        (("score", "texts/dev.en", "-r", "texts/dev.en", "-m", "bpb"), "--metric: bpb is a metric of language models"),
         (("score", "--model", "lm", "--segment-length", "4"), "--segment-length: needs --text"),
         (("compare", "lm", "model"), "different tasks"),
         (("compare", "lm", *PAIR), "--source: has no meaning"),

@@ -62,6 +62,15 @@ def test_the_space_at_the_end_of_a_prompt_is_read(tokenizer: Tokenizer) -> None:
     assert continued(prompt, [names.index(letter) for letter in NEXT]) == f"{WORD} {NEXT}"
 
 
+def test_the_vocabulary_is_listed_once(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed, pieces = [], tokenizer.pieces
+    monkeypatch.setattr(tokenizer, "pieces", lambda ids, unknown=(): listed.append(len(ids)) or pieces(ids, unknown))
+    for _ in range(3):  # windows
+        prompts(tokenizer, f"{WORD} ", WORD, f"{NEXT} ")
+    assert listed.count(tokenizer.size) <= 1
+    assert not [size for size in listed if size > tokenizer.size]
+
+
 def test_spaces_that_are_lost_are_told_once(tokenizer: Tokenizer) -> None:
     lost = LostSpaces()
     for prompt in prompts(tokenizer, WORD, f"{WORD} {NEXT}", "", f"{WORD}  {NEXT}", f" {WORD}", "  "):

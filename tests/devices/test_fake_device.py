@@ -61,8 +61,10 @@ ALLOWED: Mapping[tuple[Kind, str], tuple[int, str]] = {
     ("read", "training/gradients.py: _backward_encoder"): (4, "a filter's loss, once for each exit"),
     ("read", "training/gradients.py: _mean_shares"): (8, "a filter's shares, two for each exit"),
     ("read", "training/gradients.py: clip_gradients"): (1, "the norm: an update that is not finite is skipped"),
-    ("read", "training/loss.py: _excluded"): (4, "tokens that the output excludes, once for each exit"),
-    ("read", "training/loss.py: backward_through_projection"): (4, "the mean of an output bias"),
+    ("read", "training/loss.py: backward_through_projection"): (
+        8,
+        "tokens that the output excludes, and the mean of its bias, once for each exit",
+    ),
     ("upload", "training/gradients.py: backward"): (8, "shares of the exits"),
     ("upload", "model/embeddings.py: forward"): (2, "the table of positions, once"),
     ("upload", "sparsity/pos.py: dropped"): (3, "the categories, once a filter"),

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.native.build import SWITCH
-from sparsenmt.sparsity.simplex.function import entmax, entmax15, sparsemax
+from sparsenmt.sparsity.simplex.function import entmax
 from tests.native.libraries import simplex_kernel
 
 ALPHAS = (1.01, 1.25, 1.5, 1.75, 2.0)
@@ -217,12 +217,11 @@ def test_gradients_by_finite_differences(alpha: float, route: str) -> None:
         assert torch.autograd.gradcheck(lambda z, a: entmax(z, a, visible, counts), (scores, alphas))
 
 
-@pytest.mark.parametrize("function", [entmax15, sparsemax])
-def test_gradients_of_fixed_alphas(function: object, route: str) -> None:
+@pytest.mark.parametrize("alpha", [1.5, 2.0])
+def test_gradients_of_fixed_alphas(alpha: float, route: str) -> None:
     if route == "native":
         pytest.skip("float64 takes the other route")
-    assert callable(function)
-    assert torch.autograd.gradcheck(function, (random_scores(1, 2, 3, 9).requires_grad_(),))
+    assert torch.autograd.gradcheck(lambda z: entmax(z, alpha), (random_scores(1, 2, 3, 9).requires_grad_(),))
 
 
 def far_from_the_edge(scores: Tensor, alpha: float, margin: float = 1e-3) -> Tensor:

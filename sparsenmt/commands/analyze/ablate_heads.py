@@ -7,17 +7,12 @@ from typing import Any
 
 import click
 
-from sparsenmt.commands.analyze.options import (
-    AnalysisArguments,
-    analysis_options,
-    reference_option,
-    site_option,
-)
+from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_options, reference_option, site_option
 from sparsenmt.commands.options import documents_option, scoring_options, significance_options
 from sparsenmt.model.sites import SiteName
 
 
-@click.command("ablate-heads", short_help="Quality with each head disabled in turn.")
+@click.command("ablate-heads")
 @reference_option
 @site_option("encoder_self")
 @click.option(

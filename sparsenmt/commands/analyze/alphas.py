@@ -27,7 +27,7 @@ def _heads(
     return list(dict.fromkeys(found))
 
 
-@click.command("alphas", short_help="Learned alphas of entmax, and their course over training.")
+@click.command("alphas")
 @click.option(
     "--head",
     "heads",

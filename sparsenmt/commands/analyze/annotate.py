@@ -11,7 +11,7 @@ from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_optio
 from sparsenmt.process.progress import is_terminal
 
 
-@click.command("annotate", short_help="Sentences with kept and dropped words marked.")
+@click.command("annotate")
 @click.option("--color/--no-color", default=None, help="Colours or brackets.  [default: colours at a terminal]")
 @analysis_options(sentences=True)
 def command(arguments: AnalysisArguments, color: bool | None) -> None:
@@ -23,8 +23,8 @@ def command(arguments: AnalysisArguments, color: bool | None) -> None:
     from sparsenmt.analysis.annotate import brackets, measure_annotations
 
     coloured = (is_terminal(sys.stdout) and not os.environ.get("NO_COLOR")) if color is None else color
-    arguments.show(measure_annotations, paint=_paint if coloured else brackets)
 
+    def paint(text: str, dropped: bool) -> str:
+        return click.style(text, fg="red" if dropped else "green") if coloured else brackets(text, dropped)
 
-def _paint(text: str, dropped: bool) -> str:
-    return click.style(text, fg="red" if dropped else "green")
+    arguments.show(measure_annotations, paint=paint)

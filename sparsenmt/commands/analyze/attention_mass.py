@@ -9,7 +9,7 @@ import click
 from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_options
 
 
-@click.command("attention-mass", short_help="Summed cross-attention of source words.")
+@click.command("attention-mass")
 @click.option(
     "--unit",
     type=click.Choice(["piece", "word"]),

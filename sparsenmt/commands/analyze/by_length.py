@@ -20,7 +20,7 @@ from sparsenmt.commands.options import (
 _COMPARE_MT = "compare-mt"
 
 
-@click.command("by-length", short_help="Quality by the length of sentences.")
+@click.command("by-length")
 @reference_option
 @click.option(
     "--edges",

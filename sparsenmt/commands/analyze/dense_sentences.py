@@ -8,7 +8,7 @@ from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_optio
 from sparsenmt.model.sites import SiteName
 
 
-@click.command("dense-sentences", short_help="Sentences on which sparse heads are unusually dense.")
+@click.command("dense-sentences")
 @site_option("encoder_self")
 @click.option(
     "--sparse",

@@ -9,7 +9,7 @@ from sparsenmt.commands.options import sites_option
 from sparsenmt.model.sites import SITES, SiteName
 
 
-@click.command("density", short_help="Share of visible positions that heads give weight to.")
+@click.command("density")
 @sites_option
 @analysis_options(language_models=True, translates=True, target=True)
 def command(arguments: AnalysisArguments, sites: tuple[SiteName, ...]) -> None:

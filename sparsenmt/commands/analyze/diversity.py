@@ -9,7 +9,7 @@ from sparsenmt.commands.options import sites_option
 from sparsenmt.model.sites import SITES, SiteName
 
 
-@click.command("diversity", short_help="Jensen-Shannon divergence between heads.")
+@click.command("diversity")
 @sites_option
 @analysis_options(language_models=True, translates=True, target=True)
 def command(arguments: AnalysisArguments, sites: tuple[SiteName, ...]) -> None:

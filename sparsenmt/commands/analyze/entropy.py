@@ -10,7 +10,7 @@ from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_optio
 from sparsenmt.commands.options import PATH
 
 
-@click.command("entropy", short_help="Entropy of self-attention, of kept and dropped positions.")
+@click.command("entropy")
 @click.option(
     "--baseline",
     type=PATH,

@@ -26,7 +26,7 @@ REPORTS = {
 }
 
 
-@click.group("analyze", cls=LazyGroup, table=REPORTS, short_help="Report what gates drop, and where attention goes.")
+@click.group("analyze", cls=LazyGroup, table=REPORTS)
 def command() -> None:
     """Report what the gates of trained models drop, where their attention goes, and what their heads do.
 

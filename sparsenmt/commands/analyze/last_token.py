@@ -7,7 +7,7 @@ import click
 from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_options
 
 
-@click.command("last-token", short_help="Cross-attention mass on the last source token.")
+@click.command("last-token")
 @analysis_options(translates=True, target=True)
 def command(arguments: AnalysisArguments) -> None:
     """Cross-attention mass on the last source token, </s>, by decoder layer; mean over heads and target positions.

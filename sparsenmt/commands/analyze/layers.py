@@ -7,7 +7,7 @@ import click
 from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_options
 
 
-@click.command("layers", short_help="Rates of every filter, by encoder layer.")
+@click.command("layers")
 @analysis_options()
 def command(arguments: AnalysisArguments) -> None:
     """Rates of every filter, by the encoder layer after which it stands.

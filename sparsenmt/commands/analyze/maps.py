@@ -13,7 +13,7 @@ _WIDTH = 120
 """Columns of a line where the output is no terminal."""
 
 
-@click.command("maps", short_help="Attention maps of sentences.")
+@click.command("maps")
 @site_option("cross", "Attention site.")
 @click.option(
     "--layer", "layers", multiple=True, type=click.IntRange(1), help="Only this layer; repeatable.  [default: all]"

@@ -7,7 +7,7 @@ import click
 from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_options
 
 
-@click.command("pos", short_help="Sparsity rate by part of speech.")
+@click.command("pos")
 @click.option(
     "--tagger",
     type=click.Choice(["hanta", "spacy", "stanza"]),

@@ -9,7 +9,7 @@ import click
 from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_options
 
 
-@click.command("position", short_help="Sparsity rate by position in the word.")
+@click.command("position")
 @click.option(
     "--unit",
     type=click.Choice(["characters", "pieces", "sentence"]),

@@ -7,7 +7,7 @@ import click
 from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_options
 
 
-@click.command("roles", short_help="Positional, BPE-merging and interrogation heads.")
+@click.command("roles")
 @click.option(
     "--threshold",
     type=click.FloatRange(0, 1),

@@ -7,7 +7,7 @@ import click
 from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_options
 
 
-@click.command("spans", short_help="Learned spans, and the quality that they were reached at.")
+@click.command("spans")
 @click.option(
     "--level",
     "levels",

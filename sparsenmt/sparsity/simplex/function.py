@@ -35,16 +35,6 @@ def entmax(
     return mass
 
 
-def entmax15(scores: Tensor, visible: Tensor | None = None, counts: Tensor | None = None) -> Tensor:
-    """`entmax` with alpha = 1.5."""
-    return entmax(scores, 1.5, visible, counts)
-
-
-def sparsemax(scores: Tensor, visible: Tensor | None = None, counts: Tensor | None = None) -> Tensor:
-    """`entmax` with alpha = 2: the Euclidean projection onto the simplex (Martins and Astudillo 2016)."""
-    return entmax(scores, 2.0, visible, counts)
-
-
 class _EntmaxFunction(torch.autograd.Function):
     @staticmethod
     def forward(
