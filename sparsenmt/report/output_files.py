@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from sparsenmt.errors import UserError
 from sparsenmt.report.plots import check_plot, save
 from sparsenmt.report.tables import Report, write_report
-from sparsenmt.storage.files import hidden_path, partial_path
+from sparsenmt.storage.files import hidden_path, partial_path, write_text
 from sparsenmt.store import MANIFEST, METRICS_FILE, RECIPE, WEIGHTS
 
 if TYPE_CHECKING:  # matplotlib is an optional package
@@ -22,11 +23,23 @@ _MODEL_PARTS = {MANIFEST, RECIPE, WEIGHTS, METRICS_FILE, "tokenizers", "features
 
 @dataclass(frozen=True)
 class ReportFiles:
-    """The files to which a report is written; None: not written."""
+    """The files to which a report is written; None: not written.
+
+    Args:
+        text: what the terminal shows.
+    """
 
     json: Path | None = None
     csv: Path | None = None
     plot: Path | None = None
+    text: Path | None = None
+
+    @classmethod
+    def in_folder(cls, folder: Path, name: str, plot: Path | None = None) -> ReportFiles:
+        """Return all four files, of one name; ``plot``: in place of the one in the folder, if matplotlib is there."""
+        if plot is None and importlib.util.find_spec("matplotlib") is not None:
+            plot = folder / f"{name}.png"
+        return cls(folder / f"{name}.json", folder / f"{name}.csv", plot, folder / f"{name}.txt")
 
     def check(self, inputs: Sequence[Path | None] = (), others: Mapping[str, Path | None] | None = None) -> None:
         """Raise UserError for files that `check_outputs` refuses, or if plots cannot be drawn.
@@ -38,9 +51,12 @@ class ReportFiles:
         if self.plot is not None:
             check_plot(self.plot)
 
-    def write(self, report: Report, draw: Callable[[], Figure] | None = None) -> list[Path]:
-        """Write the report; ``draw`` makes the figure if a plot is wanted. Returns the files."""
+    def write(self, report: Report, draw: Callable[[], Figure] | None = None, shown: str | None = None) -> list[Path]:
+        """Write the report, the figure that ``draw`` makes, and the text ``shown``; returns the files."""
         written = write_report(report, json=self.json, csv=self.csv)
+        if self.text is not None and shown is not None:
+            write_text(self.text, f"{shown}\n")
+            written.append(self.text)
         if self.plot is not None and draw is not None:
             save(draw(), self.plot)
             written.append(self.plot)

@@ -14,12 +14,15 @@ from sparsenmt.decoding import translate as translating
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.evaluation.significance import PairedTest, compare
 from sparsenmt.recipe.choices import SignificanceMethod
+from sparsenmt.recipe.schema import Recipe
+from sparsenmt.report.tables import Report
 from sparsenmt.storage.files import read_sealed, sha256_text, write_sealed
 from sparsenmt.store import open_model, read_recipe
 from sparsenmt.workflows.evaluation import compare as comparing
 from sparsenmt.workflows.evaluation import evaluate as evaluating
-from sparsenmt.workflows.evaluation.compare import ComparedModel, CompareRequest
+from sparsenmt.workflows.evaluation.compare import CompareRequest, ModelComparison
 from sparsenmt.workflows.evaluation.evaluate import Evaluation, SiteAttention, translate_in_batches, translate_text
+from sparsenmt.workflows.evaluation.experiment import Experiment
 from sparsenmt.workflows.evaluation.test_sets import TestText, given_text
 from tests.commands.support import Run, python
 
@@ -243,7 +246,7 @@ def test_models_that_differ_in_their_seed_are_tested_by_seed(models: list[str]) 
     recipe, request = read_recipe(Path("model")), CompareRequest((Path("model"),))
     other = recipe.model_copy(update={"decoding": recipe.decoding.model_copy(update={"beam_size": 7})})
     scores = {"dense": (39.5, 39.2, 40.2), "sparse": (39.2, 38.9, 39.8)}
-    found, recipes = [], {}
+    found, recipes = {}, {}
     for (name, values), own in zip(scores.items(), (recipe, other), strict=True):
         for seed, value in enumerate(values):
             label = f"{name}-{seed}"
@@ -252,25 +255,29 @@ def test_models_that_differ_in_their_seed_are_tested_by_seed(models: list[str]) 
             )
             made = Evaluation(
                 path=Path(label),
-                key={},
+                key={"text": label},
                 lines=[""],
                 parameters=1,
                 sparsity=None,
                 scores={"bleu": value},
                 signatures={"bleu": ""},
             )
-            found.append(ComparedModel(label, Path(label), made, None, {}))
-    text, scoring = TestText("test", Path("a"), Path("b")), ScoringOptions(("bleu",))
-    report = comparing._report(found, "dense-0", request, text, scoring, recipes)
+            found[label] = made
+    text, scoring = TestText("test", Path("a"), Path("b")), ScoringOptions(("bleu",), unspaced=False)
+
+    def report_of(recipes: dict[str, Recipe]) -> Report:
+        places = {label: Path(label) for label in recipes}
+        experiment = Experiment(comparing._experiment_models(places, recipes, "dense-0"), scoring)
+        return ModelComparison(request, experiment, text, "dense-0", found, {}).report()
+
+    report = report_of(recipes)
     rows = {row["variant"]: row for row in next(each for each in report.tables if each.name == "seeds").records()}
     assert list(rows) == ["dense-0", "sparse-0"] and rows["dense-0"]["seeds"] == 3
     assert rows["sparse-0"]["within_scatter"] == "yes" and rows["sparse-0"]["p_of_seeds"] < 0.02
     assert rows["sparse-0"]["difference"] == pytest.approx(-1 / 3)
     assert any("paired t-test of the differences of the same seed" in note for note in report.notes)
     same = dict.fromkeys(recipes, recipe)  # checkpoints of one training
-    assert all(
-        each.name != "seeds" for each in comparing._report(found, "dense-0", request, text, scoring, same).tables
-    )
+    assert all(each.name != "seeds" for each in report_of(same).tables)
 
 
 def test_kept_tests_are_those_of_one_formula_and_method(tmp_path: Path) -> None:

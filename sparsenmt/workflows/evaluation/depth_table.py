@@ -6,7 +6,6 @@ Translations are cached below ``translations/`` of the output directory, in a di
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -38,7 +37,6 @@ from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import translate_texts
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
-from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.model.depth_plan import Depth, DepthPlan, fastest_first
 from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.interrupts import resumable
@@ -47,9 +45,9 @@ from sparsenmt.recipe.model_use import with_languages
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
-from sparsenmt.report.plots import describe, save, value_maps
-from sparsenmt.report.tables import render, write_report
-from sparsenmt.storage.files import directory_lock, explain_directory_errors, make_directories, write_text
+from sparsenmt.report.plots import describe, value_maps
+from sparsenmt.report.tables import render
+from sparsenmt.storage.files import directory_lock, explain_directory_errors, make_directories
 from sparsenmt.store import (
     MANIFEST,
     RECIPE,
@@ -63,7 +61,7 @@ from sparsenmt.store import (
 from sparsenmt.training.training_log import training_time
 from sparsenmt.workflows.decoding.depth_choice import check_layers, warn_untrained
 from sparsenmt.workflows.decoding.input_text import warn_of_single_lines
-from sparsenmt.workflows.evaluation.evaluate import check_metrics_fit
+from sparsenmt.workflows.evaluation.experiment import agreed_scoring
 from sparsenmt.workflows.evaluation.test_sets import TestText, given_text, shared_text
 
 TRANSLATIONS = "translations"
@@ -258,15 +256,13 @@ class _DepthTable:
 
     def check(self) -> None:
         """Refuse output files and texts that are invalid, before anything is translated."""
-        check_metrics_fit(self.text, self.scoring, reads_documents=self.request.documents is None)
-        _ = self._language
         inputs = [self.request.source, self.request.reference, self.request.documents]
         ReportFiles(plot=self.request.plot).check(inputs)
         if self.request.output.exists() and not self.request.output.is_dir():
             raise UserError("this is a file", where=str(self.request.output), hint="Name a directory as --output.")
-        # `_pairs` reads the text, and refuses files that are not line-aligned.
         recipes = {str(path): recipe for path, recipe in self._recipes.items()}
-        self.scoring = fit_to_text(self.scoring, self._pairs[1], recipes)
+        known = self.request.documents is None
+        self.scoring, self._language = agreed_scoring(self.text, self.scoring, recipes, reads_documents=known)
 
     @cached_property
     def _pairs(self) -> tuple[list[str], list[str]]:
@@ -275,11 +271,6 @@ class _DepthTable:
     @cached_property
     def _settings(self) -> ScoringSettings:
         return self.scoring.settings(language=self._language, documents=self.text.ids(self.sources))
-
-    @cached_property
-    def _language(self) -> str | None:
-        spoken = {str(path): recipe.data.target_language for path, recipe in self._recipes.items()}
-        return self.scoring.language_of(spoken)
 
     @property
     def sources(self) -> list[str]:
@@ -390,16 +381,11 @@ class _DepthTable:
         shown = render(printed_report(title, grids, reference, sizes))
         report = full_report(title, grids, reference, sizes)
         report = replace(report, settings={**report.settings, **self.scoring.record()})
-        files = write_report(report, json=output / "table.json", csv=output / "table.csv")
-        files.append(output / "table.txt")
-        write_text(files[-1], f"{shown}\n")
-        plot = self.request.plot or output / "table.png"
-        if self.request.plot is not None or importlib.util.find_spec("matplotlib") is not None:
-            systems = ", ".join(each.name for each in self.systems)
-            drawn = f"quality and decoding time at every depth\n{systems}; text: {title}"
-            save(describe(value_maps(heat_maps(grids, reference)), drawn), plot)
-            files.append(plot)
-        return DepthTableResult(shown, files)
+        systems = ", ".join(each.name for each in self.systems)
+        drawn = f"quality and decoding time at every depth\n{systems}; text: {title}"
+        files = ReportFiles.in_folder(output, "table", self.request.plot)
+        written = files.write(report, lambda: describe(value_maps(heat_maps(grids, reference)), drawn), shown)
+        return DepthTableResult(shown, written)
 
     def score(self, translations: Mapping[DepthRun, TranslatedText]) -> list[DepthGrid]:
         """Return the scores of every system with every search."""

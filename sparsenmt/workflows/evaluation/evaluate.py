@@ -23,15 +23,7 @@ from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe.schema import Decoding, Recipe
-from sparsenmt.store import (
-    Bundle,
-    ModelIdentity,
-    check_identity,
-    model_identity,
-    open_model,
-    parameter_count,
-    read_recipe,
-)
+from sparsenmt.store import Bundle, ModelIdentity, model_identity, open_model, parameter_count, read_recipe
 from sparsenmt.workflows.decoding.input_text import attach, open_tag_file
 from sparsenmt.workflows.evaluation.evaluation_file import (
     KeptEvaluation,
@@ -145,12 +137,6 @@ class ModelRun:
 AS_IN_RECIPE = ModelRun()
 
 
-def metric_of(recipe: Recipe) -> str:
-    """Return the metric that judges a recipe's models: the metric of validation, or BLEU if that is the loss."""
-    metric = recipe.training.validation.metric
-    return "bleu" if metric == "loss" else metric
-
-
 def evaluate(
     directory: Path,
     text: TestText,
@@ -174,20 +160,16 @@ def evaluate(
     identity = model_identity(directory)
     if scoring.unspaced is None:
         scoring = fit_to_text(scoring, text.read()[1], {str(directory): read_recipe(directory)})
-    found = _kept(directory, text, identity, run)
-    unseen = attention and (found is None or found.attention is None)
-    bundle = run.open(directory) if found is None or unseen else None
-    if bundle is not None:
-        check_identity(bundle, identity, directory)
-    if found is None:
-        assert bundle is not None
-        found = _new_evaluation(bundle, directory, text, run)
-        found.save()  # the translations take longest and survive a failure of later steps
+    place = _path_and_key(directory, text, identity, run)
+
+    def make(bundle: Bundle) -> Evaluation:
+        return _new_evaluation(bundle, directory, text, place)
+
+    def attend(bundle: Bundle) -> dict[str, SiteAttention]:
+        return _measure_attention(bundle, directory.name, text)
+
+    found = Evaluation.of(directory, place, identity, run.open, make, attend if attention else None)
     _add_scores(found, directory, text, scoring)
-    if unseen:
-        assert bundle is not None
-        found.attention = _measure_attention(bundle, directory.name, text)
-        found.save()
     return found
 
 
@@ -202,7 +184,7 @@ def kept_evaluation(
     directory: Path, text: TestText, scoring: ScoringOptions, run: ModelRun = AS_IN_RECIPE
 ) -> Evaluation | None:
     """Return the kept results of `evaluate` with all scores asked for, or None; nothing is translated."""
-    found = _kept(directory, text, model_identity(directory), run)
+    found = Evaluation.read(*_path_and_key(directory, text, model_identity(directory), run))
     if found is not None:
         _add_scores(found, directory, text, scoring)
     return found
@@ -233,11 +215,6 @@ def _path_and_key(
     return evaluation_path(directory, text.name, digests, suffix), key
 
 
-def _kept(directory: Path, text: TestText, identity: ModelIdentity, run: ModelRun) -> Evaluation | None:
-    """Read the kept evaluation of this model and text; None if there is none, or it is damaged or out of date."""
-    return Evaluation.read(*_path_and_key(directory, text, identity, run))
-
-
 def translate_text(
     bundle: Bundle, text: TestText, sources: Sequence[str], advance: Callable[[int], object] | None = None
 ) -> tuple[list[str], list[Translation]]:
@@ -263,15 +240,14 @@ def _input_lines(bundle: Bundle, text: TestText, count: int | None = None) -> li
     return list(islice(attach(text.read()[0], str(text.source), tags, text.documents), count))
 
 
-def _new_evaluation(bundle: Bundle, directory: Path, text: TestText, run: ModelRun) -> Evaluation:
-    """Translate the text."""
-    path, key = _path_and_key(directory, text, bundle.identity(), run)
+def _new_evaluation(bundle: Bundle, directory: Path, text: TestText, place: tuple[Path, dict[str, Any]]) -> Evaluation:
+    """Translate the text; ``place``: path and key of the evaluation."""
     sources, _ = text.read()
     with progress_bar(f"{directory.name}: {text.name}", len(sources)) as advance:
         lines, found = translate_text(bundle, text, sources, advance)
     warn_of_unusual_sources(bundle, (each.source for each in found), f"{directory.name}: {text.source}")
     parameters, rate = parameter_count(directory), sparsity_rate(found)
-    return Evaluation(path=path, key=key, lines=lines, parameters=parameters, sparsity=rate)
+    return Evaluation(path=place[0], key=place[1], lines=lines, parameters=parameters, sparsity=rate)
 
 
 def _measure_attention(bundle: Bundle, label: str, text: TestText) -> dict[str, SiteAttention]:

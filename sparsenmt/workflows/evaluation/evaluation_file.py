@@ -21,7 +21,7 @@ from sparsenmt.model.sites import SITES
 from sparsenmt.process.progress import notify
 from sparsenmt.storage.files import directory_lock, make_directories, read_sealed, sha256_text, write_sealed
 from sparsenmt.storage.records import typed
-from sparsenmt.store import ModelIdentity
+from sparsenmt.store import Bundle, ModelIdentity, check_identity
 
 FOLDER = "evaluation"
 _FORMAT = 1
@@ -120,6 +120,41 @@ class KeptEvaluation(ABC):
             if error.errno not in _READ_ONLY:
                 raise
             notify(f"warning: {self.path}: the results cannot be saved ({error.strerror})")
+
+    @classmethod
+    def of(
+        cls,
+        directory: Path,
+        place: tuple[Path, Mapping[str, Any]],
+        identity: ModelIdentity,
+        open_bundle: Callable[[Path], Bundle],
+        make: Callable[[Bundle], Self],
+        attend: Callable[[Bundle], dict[str, SiteAttention]] | None,
+    ) -> Self:
+        """Read what is kept of a model; open it and measure what is missing.
+
+        Args:
+            directory: of the model.
+            place: `path` and `key`.
+            identity: of the model, when the key was made.
+            make: measures all but the attention.
+            attend: measures the attention; None: it is not wanted.
+
+        Raises:
+            UserError: the model is not what it must be.
+        """
+        found = cls.read(*place)
+        if found is not None and (attend is None or found.attention is not None):
+            return found
+        bundle = open_bundle(directory)
+        check_identity(bundle, identity, directory)
+        if found is None:
+            found = make(bundle)
+            found.save()  # it takes longest, and survives a failure of later steps
+        if attend is not None:
+            found.attention = attend(bundle)
+            found.save()
+        return found
 
     @abstractmethod
     def is_same(self, kept: Self) -> bool:
