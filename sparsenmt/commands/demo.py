@@ -38,7 +38,7 @@ def command(
     from sparsenmt.workflows.evaluation.evaluate import ModelRun
     from sparsenmt.workflows.training.demo import demo
 
-    run = ModelRun(device or "auto", beam_size, batch_tokens)
+    run = ModelRun(device=device or "auto", beam_size=beam_size, batch_tokens=batch_tokens)
     result = demo(directory, [*overrides, *training_overrides(threads, device)], run)
     show(f"{_samples(result)}\n")
     seconds = ", ".join(f"{name} {value:.0f} s" for name, value in result.seconds.items())

@@ -82,7 +82,7 @@ def command(
 
     recipe, overrides = _split(recipe_and_overrides)
     overrides += tuple(training_overrides(threads, device))
-    run = ModelRun(device or "auto", beam_size, batch_tokens)
+    run = ModelRun(device=device or "auto", beam_size=beam_size, batch_tokens=batch_tokens)
     result = finetune(FinetuneRequest(model, recipe, overrides, run=run, **options))
     if result.report is not None:
         click.echo(render(result.report))

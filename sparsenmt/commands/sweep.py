@@ -59,7 +59,7 @@ def command(
     from sparsenmt.workflows.evaluation.evaluate import ModelRun
     from sparsenmt.workflows.training.sweep import plan_sweep, sweep
 
-    run = ModelRun(device or "auto", beam_size, batch_tokens)
+    run = ModelRun(device=device or "auto", beam_size=beam_size, batch_tokens=batch_tokens)
     changes = [*overrides, *training_overrides(threads, device)]
 
     if lists or table:

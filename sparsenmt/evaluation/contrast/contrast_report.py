@@ -62,26 +62,20 @@ _Models = Sequence[ModelDecisions]
 def report(
     suite: Suite, models: Sequence[ModelDecisions], *, notes: Sequence[str] = (), normalize: bool = False
 ) -> Report:
-    """Make all tables, one row per model and group, for files."""
-    tables = [_table(grouping, suite, models) for grouping in group(suite.items)]
+    """Make a table of each grouping: for files one row per model and group, for a terminal with models side by side.
+
+    There tables with a single row, which repeat the first table, and long tables are left out.
+    """
+    tables: list[Table] = []
+    for each in group(suite.items):
+        first, made = each.name == "overall", _table(each, suite, models)
+        listed = first or (each.name != "senses" and 1 < len(each.groups) <= _MOST_ROWS)
+        several = listed and not first and len(models) > 1
+        tables.append(replace(made, listed=listed and not several))
+        tables += [_side_by_side(each, suite, models)] if several else []
     settings = {"suite": suite.name, "format": suite.format, "normalize": normalize}
     cut = {each.label: each.cut for each in models}
     return Report("contrast", tuple(tables), tuple(notes), {**settings, "cut": cut})
-
-
-def terminal_report(suite: Suite, models: Sequence[ModelDecisions], notes: Sequence[str]) -> Report:
-    """Make the tables for a terminal, with several models side by side.
-
-    Tables with a single row, which repeat the first table, and long tables are left out.
-    """
-    groupings = [
-        each
-        for each in group(suite.items)
-        if each.name == "overall" or (each.name != "senses" and 1 < len(each.groups) <= _MOST_ROWS)
-    ]
-    detailed = _table if len(models) == 1 else _side_by_side
-    tables = [_table(groupings[0], suite, models), *(detailed(each, suite, models) for each in groupings[1:])]
-    return Report("contrast", tuple(tables), tuple(notes))
 
 
 def report_notes(suite: Suite, models: Sequence[ModelDecisions], *, normalize: bool) -> list[str]:
@@ -146,7 +140,7 @@ def _side_by_side(grouping: Grouping, suite: Suite, models: Sequence[ModelDecisi
         rows.append(tuple(row))
     names, labels = tuple(Column(key) for key in grouping.keys), tuple(Column(each.label) for each in models)
     heads = (*names, Column("items", "count"), Column("chance", "share"), *labels)
-    return Table(grouping.name, TITLES[grouping.name], heads, tuple(rows))
+    return Table(grouping.name, TITLES[grouping.name], heads, tuple(rows), filed=False)
 
 
 def drawn(suite: Suite, models: Sequence[ModelDecisions]) -> Figure:

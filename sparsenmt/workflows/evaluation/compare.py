@@ -16,7 +16,6 @@ from sparsenmt.evaluation.observation import SEEDS_NOTE, Observation, seeds_tabl
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.metric import TEXT_METRICS, metric_label
-from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.report.model_labels import check_models, model_labels
@@ -48,7 +47,7 @@ _OF_TRANSLATIONS = (
 
 
 @dataclass(frozen=True)
-class CompareRequest:
+class CompareRequest(ModelRun):
     """The arguments of `compare_models`.
 
     Args:
@@ -64,9 +63,6 @@ class CompareRequest:
         speed_lines: lines that are timed, at most.
         rounds: turns of each model; the fastest counts.
         batch_sentences: lines of a batch while decoding is timed; None: as many as fit the recipe's `batch_tokens`.
-        threads: CPU threads; None: all cores.
-        device: as for `pick_device`.
-        beam_size, batch_tokens, source_language, target_language: in place of the recipes'; None: the recipes'.
     """
 
     models: Sequence[Path]
@@ -85,21 +81,10 @@ class CompareRequest:
     speed_lines: int = 200
     rounds: int = 3
     batch_sentences: int | None = None
-    threads: int | None = None
-    device: str = "auto"
-    beam_size: int | None = None
-    batch_tokens: int | None = None
-    source_language: str | None = None
-    target_language: str | None = None
     files: ReportFiles = field(default_factory=ReportFiles)
 
     def __post_init__(self) -> None:
         check_lists(models=self.models)
-
-    @property
-    def run(self) -> ModelRun:
-        """The device, and changes to the models' decoding options."""
-        return ModelRun(self.device, self.beam_size, self.batch_tokens, self.source_language, self.target_language)
 
 
 def compare_models(request: CompareRequest) -> Report:
@@ -113,15 +98,14 @@ def compare_models(request: CompareRequest) -> Report:
         everybody.insert(0, wanted)
     check_models(everybody)
     request.files.check([request.source, request.reference, request.documents, request.tags, request.text])
-    use_threads(request.threads)
-    pick_device(request.device, "--device")
+    request.use_processors()
     labels = model_labels(everybody)
     first = (wanted or request.models[0]).resolve()
     baseline = next(label for label, path in labels.items() if path.resolve() == first)
     recipes = {label: read_recipe(path) for label, path in labels.items()}
     text, scoring = _text_and_scoring(request, labels, recipes)
     experiment = Experiment(
-        _experiment_models(labels, recipes, baseline), scoring, request.test, request.run, request.attention
+        _experiment_models(labels, recipes, baseline), scoring, request.test, request, request.attention
     )
     found = {model.name: experiment.measure(model, text) for model in experiment.models}
     speeds = _decoding_speeds(labels, text, request) if request.speed and isinstance(text, TestText) else {}
@@ -182,25 +166,16 @@ def _text_and_scoring(
         raise UserError("the models translate", where="--text", hint="Name a text with --source and --reference.")
     given = given_text(request.source, request.reference, request.documents, request.tags)
     text = given or shared_text(labels, request.kind)
-    _check_batches(list(labels.values()), text, request.batch_sentences)
-    metric = metric_of(next(iter(recipes.values())))
-    scoring = asked.with_default((metric, "chrf") if metric == "bleu" else (metric,))
-    return text, agreed_scoring(text, scoring, recipes)[0]
-
-
-def _check_batches(models: Sequence[Path], text: TestText, batch_sentences: int | None) -> None:
-    """Check that a number of sentences can be the size of a batch.
-
-    Raises:
-        UserError: a model reads blocks of sentences.
-    """
-    packing = [model for model in models if read_recipe(model).data.documents is not None]
-    if batch_sentences is not None and text.documents is not None and packing:
+    packing = [labels[label] for label, recipe in recipes.items() if recipe.data.documents is not None]
+    if request.batch_sentences is not None and text.documents is not None and packing:
         raise UserError(
             f"{packing[0]} reads blocks of sentences, not single ones",
             where="--batch-sentences",
             hint="Leave it out: the size of batches is `decoding.batch_tokens` of the recipe.",
         )
+    metric = metric_of(next(iter(recipes.values())))
+    scoring = asked.with_default((metric, "chrf") if metric == "bleu" else (metric,))
+    return text, agreed_scoring(text, scoring, recipes)[0]
 
 
 def _decoding_speeds(
@@ -212,7 +187,7 @@ def _decoding_speeds(
     """
 
     def translate(directory: Path) -> Callable[[Sequence[str]], list[Translation]]:
-        bundle, size = request.run.open(directory), request.batch_sentences
+        bundle, size = request.open(directory), request.batch_sentences
         if size is not None:
             return lambda sources: translate_in_batches(bundle, text, len(sources), size)
         return lambda sources: translate_text(bundle, text, sources)[1]
@@ -224,11 +199,11 @@ def _decoding_speeds(
     with progress_bar("decoding speed", request.rounds * len(models), unit="model") as advance:
         sources = text.read()[0][: request.speed_lines]
         times = time_decoding(systems, sources, rounds=request.rounds, advance=advance)
-    return {label: each.per(max(_tokens(each.result), 1)) for label, each in times.items()}
-
-
-def _tokens(found: Sequence[Translation]) -> int:
-    return sum(len(each.hypotheses[0].tokens) + each.hypotheses[0].ended for each in found)
+    found: dict[str, DecodingTime[list[Translation]]] = {}
+    for label, each in times.items():
+        best = [one.hypotheses[0] for one in each.result]
+        found[label] = each.per(max(sum(len(one.tokens) + one.ended for one in best), 1))
+    return found
 
 
 @dataclass(frozen=True)
@@ -278,7 +253,7 @@ class ModelComparison:
             **request.test.record(),
             "text": self.text.name,
             "batch_sentences": request.batch_sentences,
-            **request.run.record(),
+            **request.record(),
         }
         tables = (self._models(), *seeds, self._significance(), *sites)
         return Report("compare", tables, (*self._notes(), *[SEEDS_NOTE] * len(seeds)), settings)

@@ -22,9 +22,8 @@ from sparsenmt.analysis.depth_table import (
     SystemSize,
     TimeReference,
     TranslatedText,
-    full_report,
     heat_maps,
-    printed_report,
+    report,
     score_grid,
 )
 from sparsenmt.assemble import depth_plan
@@ -33,12 +32,12 @@ from sparsenmt.data.text import write_lines
 from sparsenmt.decoding.decoding_time import time_decoding
 from sparsenmt.decoding.inputs import read_sources, warn_of_unusual_sources
 from sparsenmt.decoding.kept_translations import KeptTranslations
+from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import translate_texts
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.model.depth_plan import Depth, DepthPlan, fastest_first
-from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe.model_use import with_languages
@@ -69,7 +68,7 @@ _SEPARATE = "separate models"
 
 
 @dataclass(frozen=True)
-class DepthTableRequest:
+class DepthTableRequest(ModelOptions):
     """The arguments of `depth_table`.
 
     Args:
@@ -79,7 +78,6 @@ class DepthTableRequest:
         source: text to translate; None: the recipes' text.
         documents: document ids of the source's lines, for d-BLEU.
         kind: the recipes' text, ``test`` or ``dev``.
-        source_language, target_language: of models of several languages; None: the recipes'.
         scoring: without metrics: BLEU and chrF.
         encoder_layers, decoder_layers: depths of the two sides; None: all trained ones.
         beam_sizes: one table each; 1 is greedy search; None: the recipes' search.
@@ -87,8 +85,6 @@ class DepthTableRequest:
         speed_lines: lines that are timed; 0: none.
         rounds: turns in which every system decodes them.
         plot: file to draw; None: ``table.png`` in ``output``, if matplotlib is installed.
-        threads: CPU threads; None: all cores.
-        device: as for `pick_device`.
     """
 
     models: tuple[Path, ...]
@@ -98,8 +94,6 @@ class DepthTableRequest:
     reference: Path | None = None
     documents: Path | None = None
     kind: str = "test"
-    source_language: str | None = None
-    target_language: str | None = None
     scoring: ScoringOptions = DEFAULT
     encoder_layers: Sequence[int] | None = None
     decoder_layers: Sequence[int] | None = None
@@ -108,12 +102,6 @@ class DepthTableRequest:
     speed_lines: int = 200
     rounds: int = 3
     plot: Path | None = None
-    threads: int | None = None
-    device: str = "auto"
-
-    @property
-    def languages(self) -> tuple[str | None, str | None]:
-        return self.source_language, self.target_language
 
 
 @dataclass(frozen=True)
@@ -160,8 +148,7 @@ def depth_table(request: DepthTableRequest) -> DepthTableResult:
     Raises:
         UserError: an option, a model or the text is invalid.
     """
-    use_threads(request.threads)
-    pick_device(request.device, "--device")
+    request.use_processors()
     table = _DepthTable(request)
     table.check()
     with resumable("the depths that were translated are kept"):
@@ -378,13 +365,12 @@ class _DepthTable:
         """Write the tables and the plot."""
         reference = self._time_reference(grids)
         title, output, sizes = self.text.name, self.request.output, self.sizes()
-        shown = render(printed_report(title, grids, reference, sizes))
-        report = full_report(title, grids, reference, sizes)
-        report = replace(report, settings={**report.settings, **self.scoring.record()})
+        made = report(title, grids, reference, sizes)
+        made, shown = replace(made, settings={**made.settings, **self.scoring.record()}), render(made)
         systems = ", ".join(each.name for each in self.systems)
         drawn = f"quality and decoding time at every depth\n{systems}; text: {title}"
         files = ReportFiles.in_folder(output, "table", self.request.plot)
-        written = files.write(report, lambda: describe(value_maps(heat_maps(grids, reference)), drawn), shown)
+        written = files.write(made, lambda: describe(value_maps(heat_maps(grids, reference)), drawn), shown)
         return DepthTableResult(shown, written)
 
     def score(self, translations: Mapping[DepthRun, TranslatedText]) -> list[DepthGrid]:

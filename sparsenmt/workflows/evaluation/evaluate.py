@@ -14,6 +14,7 @@ from sparsenmt.analysis.observe import TargetLine, observe
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_aligned
 from sparsenmt.decoding.inputs import SourceLine, read_sources, warn_of_unusual_sources
+from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
 from sparsenmt.evaluation.metrics import check_scoring, corpus_scores
@@ -96,21 +97,16 @@ class Evaluation(KeptEvaluation):
         self.signatures = kept.signatures | self.signatures
 
 
-@dataclass(frozen=True)
-class ModelRun:
+@dataclass(frozen=True, kw_only=True)
+class ModelRun(ModelOptions):
     """The device that models run on, and changes to the decoding options of their recipes; None: no change.
 
     Args:
-        device: as for `pick_device`.
-        batch_tokens: kept results do not depend on it, nor on the device.
-        source_language, target_language: of models of several languages.
+        batch_tokens: source tokens in a batch, padding included, times the beam; kept results do not depend on it.
     """
 
-    device: str = "auto"
     beam_size: int | None = None
     batch_tokens: int | None = None
-    source_language: str | None = None
-    target_language: str | None = None
 
     def options(self, recipe: Recipe) -> Decoding:
         """Return the decoding options that decide about the translations of a recipe's model."""
@@ -120,7 +116,7 @@ class ModelRun:
 
     def open(self, directory: Path) -> Bundle:
         """Open a model; its recipe has the changed options."""
-        bundle = open_model(directory, device=self.device, languages=(self.source_language, self.target_language))
+        bundle = open_model(directory, device=self.device, languages=self.languages)
         batch = {} if self.batch_tokens is None else {"batch_tokens": self.batch_tokens}
         changed = self.options(bundle.recipe).model_copy(update=batch)
         return replace(bundle, recipe=bundle.recipe.model_copy(update={"decoding": changed}))
