@@ -231,7 +231,7 @@ def _grids(grids: Sequence[DepthGrid], timed: TimeReference | None) -> Table:
     for grid in grids:
         time = None if timed is None else timed.ratio(grid.oracle_seconds)
         oracle = (*(score.value for score in grid.oracle.values()), *map(float, grid.depths.mean(axis=0)), time)
-        depths = [(_pair(cell), cell.scores[first]) for cell in (grid.deepest, grid.best)]
+        depths = [(f"{cell.depth[0]}+{cell.depth[1]}", cell.scores[first]) for cell in (grid.deepest, grid.best)]
         rows.append((grid.system, grid.search, *depths[0], *depths[1], *oracle))
     of_oracle = " ".join(f"oracle_{name}" for name in (*grids[0].metrics, "n", "m"))
     deepest, best = (("text " + name, f"score {name}_{first}") for name in ("deepest", "best"))
@@ -256,10 +256,6 @@ def _sizes(sizes: Sequence[SystemSize]) -> list[Table]:
     to = f"the deepest of {separate[0].system}" if separate else sizes[0].system
     title = f"size, relative to {sizes[0].system}, and training time, relative to {to}"
     return [Table("systems", title, heads, rows)]
-
-
-def _pair(cell: DepthScore) -> str:
-    return f"{cell.depth[0]}+{cell.depth[1]}"
 
 
 def _notes(grids: Sequence[DepthGrid], timed: TimeReference | None) -> Iterator[str]:

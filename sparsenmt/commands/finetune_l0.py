@@ -17,6 +17,7 @@ from sparsenmt.commands.options import (
     training_overrides,
     training_processor_options,
 )
+from sparsenmt.commands.output import show_written
 
 
 @click.command("finetune-l0")
@@ -75,7 +76,6 @@ def command(
     --keep last     the last checkpoint
     --keep best     the best validation within `tolerance` of the target
     """
-    from sparsenmt.process.progress import notify
     from sparsenmt.report.tables import render
     from sparsenmt.workflows.evaluation.evaluate import ModelRun
     from sparsenmt.workflows.training.finetune import FinetuneRequest, finetune
@@ -85,8 +85,7 @@ def command(
     run = ModelRun(device=device or "auto", beam_size=beam_size, batch_tokens=batch_tokens)
     result = finetune(FinetuneRequest(model, recipe, overrides, run=run, **options))
     if result.report is not None:
-        click.echo(render(result.report))
-        notify("written: " + ", ".join(map(str, result.files)))
+        show_written(render(result.report), result.files)
 
 
 def _split(arguments: Sequence[str]) -> tuple[Path | None, tuple[str, ...]]:

@@ -117,6 +117,10 @@ class PairedTest:
         return f"{self.method}/{_FORMULA}/{self.resamples}/{self.seed}/{self.fewest}"
 
 
+BOOTSTRAP = PairedTest()
+"""The usual test."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A system's value on the whole corpus, with mean and 95% confidence interval over the samples.
@@ -159,23 +163,26 @@ class Comparison:
     segments: int
     sacrebleu_p: float | None = None
 
+    def record(self) -> dict[str, float]:
+        """Return ``difference``, ``segments`` and, where there are some, ``low``, ``high`` (95%) and p-values."""
+        bounds = {"low": self.difference.low, "high": self.difference.high}
+        p_values = {"p_value": self.p_value, "sacrebleu_p": self.sacrebleu_p}
+        found = {"difference": self.difference.value, "segments": self.segments, **bounds, **p_values}
+        return {name: value for name, value in found.items() if value is not None}
+
 
 def compare(
     hypotheses: Sequence[str],
     baseline: Sequence[str],
     references: Sequence[Sequence[str]],
     settings: ScoringSettings,
-    test: PairedTest | None = None,
+    test: PairedTest = BOOTSTRAP,
 ) -> list[Comparison]:
     """Compare two systems on the same lines by each metric; for d-BLEU segments are documents instead of lines.
-
-    Args:
-        test: None: the bootstrap.
 
     Raises:
         UserError: as for `corpus_scores`; or less than one resample; or another number of lines in the baseline.
     """
-    test = test or PairedTest()
     if test.resamples < 1:
         hint = "Take 1000, for example."
         raise UserError(f"the test needs at least one resample, not {test.resamples}", where="--resamples", hint=hint)

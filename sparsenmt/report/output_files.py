@@ -22,6 +22,14 @@ _MODEL_PARTS = {MANIFEST, RECIPE, WEIGHTS, METRICS_FILE, "tokenizers", "features
 
 
 @dataclass(frozen=True)
+class WrittenTable:
+    """A table as a terminal shows it, and the files that it was written to."""
+
+    text: str
+    files: list[Path]
+
+
+@dataclass(frozen=True)
 class ReportFiles:
     """The files to which a report is written; None: not written.
 
@@ -121,11 +129,8 @@ def _check_no_model(option: str, path: Path) -> None:
     """Refuse an output that is a part of a model directory; a report beside the parts is none."""
     for each in (path.parent.resolve() / path.name, path.resolve()):
         for directory in each.parents:
-            if each.relative_to(directory).parts[0] in _MODEL_PARTS and _is_model(directory):
+            is_model = (directory / MANIFEST).is_file() and (directory / RECIPE).is_file()
+            if is_model and each.relative_to(directory).parts[0] in _MODEL_PARTS:
                 raise UserError(
                     f"{option} names a part of the model in {directory}", where=str(path), hint="Name another file."
                 )
-
-
-def _is_model(directory: Path) -> bool:
-    return (directory / MANIFEST).is_file() and (directory / RECIPE).is_file()

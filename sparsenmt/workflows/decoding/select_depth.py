@@ -58,7 +58,8 @@ from sparsenmt.model.depth_plan import Depth
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe.schema import Decoding
-from sparsenmt.report.tables import render, write_report
+from sparsenmt.report.output_files import ReportFiles
+from sparsenmt.report.tables import render
 from sparsenmt.storage.files import (
     explain_directory_errors,
     locked_partial,
@@ -68,7 +69,6 @@ from sparsenmt.storage.files import (
     recover_directory,
     remove_tree,
     sha256_text,
-    write_text,
 )
 from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.evaluation.evaluate import ModelRun
@@ -419,9 +419,8 @@ class _SelectorTraining:
         references = held_out.pairs.references
         text = MeasuredText(held_out.translations, references, held_out.labelled, self.depths, times, settings)
         report = selector_report(evaluate_selector(text, classifiers), held_out.labelled, self.depths, trials)
-        named = {**self.task, "time_lines": self.request.time_lines}
-        write_report(replace(report, settings=named), json=directory / "report.json", csv=directory / "report.csv")
-        write_text(directory / REPORT, f"{render(report)}\n")
+        report = replace(report, settings={**self.task, "time_lines": self.request.time_lines})
+        ReportFiles.in_folder(directory, "report").write(report, shown=render(report))
 
 
 def _read_pairs(files: tuple[Path, Path], limit: int | None) -> TextPairs:

@@ -119,17 +119,14 @@ def _experiment_models(
 ) -> list[ExperimentModel]:
     """Return the models by their labels, those that differ in the seed of training alone as a group."""
     groups = _seed_groups(recipes)
-    return [
-        ExperimentModel(
-            label,
-            path,
-            recipes[label],
-            labels={"seed": str(recipes[label].training.seed)},
-            group=groups[label],
-            baseline=None if label == baseline else baseline,
-        )
-        for label, path in labels.items()
-    ]
+
+    def made(label: str, against: ExperimentModel | None = None) -> ExperimentModel:
+        recipe = recipes[label]
+        seed = {"seed": str(recipe.training.seed)}
+        return ExperimentModel(label, labels[label], recipe, seed, groups[label], against)
+
+    base = made(baseline)
+    return [base if label == baseline else made(label, base) for label in labels]
 
 
 def _text_and_scoring(

@@ -43,7 +43,7 @@ from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe.model_use import with_languages
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.report.model_labels import check_models, model_labels
-from sparsenmt.report.output_files import ReportFiles
+from sparsenmt.report.output_files import ReportFiles, WrittenTable
 from sparsenmt.report.plots import describe, value_maps
 from sparsenmt.report.tables import render
 from sparsenmt.storage.files import directory_lock, explain_directory_errors, make_directories
@@ -105,14 +105,6 @@ class DepthTableRequest(ModelOptions):
 
 
 @dataclass(frozen=True)
-class DepthTableResult:
-    """The printed tables, and the files that were written."""
-
-    text: str
-    files: list[Path]
-
-
-@dataclass(frozen=True)
 class DepthSystem:
     """A system of the table: the model that gives each depth."""
 
@@ -142,7 +134,7 @@ class DepthRun:
     options: Decoding
 
 
-def depth_table(request: DepthTableRequest) -> DepthTableResult:
+def depth_table(request: DepthTableRequest) -> WrittenTable:
     """Translate a text at every depth, unless that is cached; score and time the translations; write the report.
 
     Raises:
@@ -361,7 +353,7 @@ class _DepthTable:
             found.append(SystemSize(system.name, len(models), parameters, training, times[-1], system.separate))
         return found
 
-    def write(self, grids: Sequence[DepthGrid]) -> DepthTableResult:
+    def write(self, grids: Sequence[DepthGrid]) -> WrittenTable:
         """Write the tables and the plot."""
         reference = self._time_reference(grids)
         title, output, sizes = self.text.name, self.request.output, self.sizes()
@@ -371,7 +363,7 @@ class _DepthTable:
         drawn = f"quality and decoding time at every depth\n{systems}; text: {title}"
         files = ReportFiles.in_folder(output, "table", self.request.plot)
         written = files.write(made, lambda: describe(value_maps(heat_maps(grids, reference)), drawn), shown)
-        return DepthTableResult(shown, written)
+        return WrittenTable(shown, written)
 
     def score(self, translations: Mapping[DepthRun, TranslatedText]) -> list[DepthGrid]:
         """Return the scores of every system with every search."""

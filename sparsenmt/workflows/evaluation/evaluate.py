@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +21,7 @@ from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_l
 from sparsenmt.evaluation.metrics import check_scoring, corpus_scores
 from sparsenmt.evaluation.rouge import is_outdated
 from sparsenmt.evaluation.scorer import ScoringOptions
-from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
+from sparsenmt.evaluation.significance import BOOTSTRAP, Comparison, PairedTest, compare
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe.schema import Decoding, Recipe
@@ -71,14 +72,9 @@ class Evaluation(KeptEvaluation):
         text: TestText,
         language: str,
         scoring: ScoringOptions = _DEFAULTS,
-        test: PairedTest | None = None,
+        test: PairedTest = BOOTSTRAP,
     ) -> dict[str, float]:
-        """Test the difference to another model; returns what `keep_test` does.
-
-        Args:
-            test: None: the bootstrap.
-        """
-        test = test or PairedTest()
+        """Test the difference to another model; returns what `keep_test` does."""
 
         def make() -> Comparison:
             sources, references = text.read()
@@ -157,14 +153,9 @@ def evaluate(
     if scoring.unspaced is None:
         scoring = fit_to_text(scoring, text.read()[1], {str(directory): read_recipe(directory)})
     place = _path_and_key(directory, text, identity, run)
-
-    def make(bundle: Bundle) -> Evaluation:
-        return _new_evaluation(bundle, directory, text, place)
-
-    def attend(bundle: Bundle) -> dict[str, SiteAttention]:
-        return _measure_attention(bundle, directory.name, text)
-
-    found = Evaluation.of(directory, place, identity, run.open, make, attend if attention else None)
+    make = partial(_new_evaluation, directory=directory, text=text, place=place)
+    attend = partial(_measure_attention, label=directory.name, text=text) if attention else None
+    found = Evaluation.of(directory, place, identity, run.open, make, attend)
     _add_scores(found, directory, text, scoring)
     return found
 

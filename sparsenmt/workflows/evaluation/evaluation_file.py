@@ -87,8 +87,7 @@ class KeptEvaluation(ABC):
         return sum(value * queries for value, queries in pairs if value is not None) / total if total else None
 
     def keep_test(self, metric: str, other: str, test: PairedTest, make: Callable[[], Comparison]) -> dict[str, float]:
-        """Return ``difference`` to another model, the number of ``segments``, and, where there are some, ``low`` and
-        ``high`` (95%), ``p_value`` and ``sacrebleu_p``.
+        """Return `Comparison.record` of the difference to another model.
 
         Args:
             metric: with its settings.
@@ -97,11 +96,7 @@ class KeptEvaluation(ABC):
         """
         key = f"{metric} {sha256_text(other)[:16]} {test.identity}"
         if key not in self.tests:
-            found = make()
-            bounds = {"low": found.difference.low, "high": found.difference.high}
-            p_values = {"p_value": found.p_value, "sacrebleu_p": found.sacrebleu_p}
-            tested = {"difference": found.difference.value, "segments": found.segments, **bounds, **p_values}
-            self.tests[key] = {name: value for name, value in tested.items() if value is not None}
+            self.tests[key] = make().record()
             self.save()
         return self.tests[key]
 

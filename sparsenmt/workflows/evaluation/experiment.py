@@ -41,7 +41,7 @@ class ExperimentModel:
     Args:
         labels: axis -> label, for tables.
         group: the name without the seed of training; None: the name.
-        baseline: name of the model that it is compared with; None: there is none.
+        baseline: the model that it is compared with; None: there is none.
     """
 
     name: str
@@ -49,7 +49,7 @@ class ExperimentModel:
     recipe: Recipe
     labels: Mapping[str, str] = field(default_factory=dict)
     group: str | None = None
-    baseline: str | None = None
+    baseline: ExperimentModel | None = None
 
     def text(self, kind: str) -> Text | None:
         """Return the recipe's ``dev`` or ``test`` text, if it has one."""
@@ -131,22 +131,12 @@ class Experiment:
             texts: the text of every model.
             found: what was measured; models that are not in it have observations without values.
         """
-        models = {model.name: model for model in self.models}
-        observed: list[Observation] = []
-        for model in self.models:
-            baseline = None if model.baseline is None else models[model.baseline]
-            observed += self._observed(model, baseline, name, texts, found)
-        return observed
+        return [each for model in self.models for each in self._observed(model, name, texts, found)]
 
     def _observed(
-        self,
-        model: ExperimentModel,
-        baseline: ExperimentModel | None,
-        name: str,
-        texts: Mapping[str, Text | None],
-        found: Mapping[str, Measured],
+        self, model: ExperimentModel, name: str, texts: Mapping[str, Text | None], found: Mapping[str, Measured]
     ) -> list[Observation]:
-        text, own = texts[model.name], found.get(model.name)
+        text, own, baseline = texts[model.name], found.get(model.name), model.baseline
         other = None if baseline is None else found.get(baseline.name)
         against = baseline.group if baseline is not None and texts[baseline.name] == text else None
         if own is None or text is None:

@@ -249,15 +249,12 @@ def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
         *(*columns("text model set"), Column("sentences", "count"), Column("metric")),
         *(*columns("number quality against_first p_value"), Column("sparsity", "share")),
     )
-    names = list(models)
-    experiment = Experiment(
-        [
-            ExperimentModel(name, path, store.read_recipe(path), baseline=None if name == names[0] else names[0])
-            for name, path in models.items()
-        ],
-        run=run,
-        attention=False,
-    )
+    names, base = list(models), None
+    compared: list[ExperimentModel] = []
+    for name, path in models.items():
+        compared.append(ExperimentModel(name, path, store.read_recipe(path), baseline=base))
+        base = compared[0]
+    experiment = Experiment(compared, run=run, attention=False)
     observed = [each for kind in ("dev", "test") for each in experiment.observe_set(kind) if each.values]
     observed.sort(key=lambda each: names.index(each.variant))
     first = {each.labels["set"]: each.values["quality"] for each in observed if each.variant == names[0]}

@@ -21,7 +21,7 @@ from sparsenmt.process.progress import notify
 from sparsenmt.process.runtime import is_distributed, is_main_process
 from sparsenmt.recipe.sweep import Layout, Sweep, axes_of, read_sweep
 from sparsenmt.recipe.variants import SEED, Variant
-from sparsenmt.report.output_files import ReportFiles
+from sparsenmt.report.output_files import ReportFiles, WrittenTable
 from sparsenmt.report.plots import curves, describe
 from sparsenmt.report.tables import render
 from sparsenmt.storage.files import describe_changes, read_sealed, write_sealed
@@ -44,8 +44,6 @@ from sparsenmt.workflows.training.train import train
 
 RECORD = "sweep.json"
 """File of a model directory: the variant that it is; written when the variant is finished."""
-_KEYS = {"--metric": "metrics", "--lowercase": "lowercase", "--tokenize": "tokenize"}
-"""Option of the command -> key of the file in whose place it stands."""
 
 
 @dataclass(frozen=True)
@@ -99,14 +97,6 @@ class VariantRun(ExperimentModel):
 
 
 @dataclass(frozen=True)
-class SweepTable:
-    """The measurements of a sweep as text, and the files that they were written to."""
-
-    text: str
-    files: list[Path]
-
-
-@dataclass(frozen=True)
 class SweepResult:
     """The number of variants that were run, the names of those that failed, and the table.
 
@@ -116,7 +106,7 @@ class SweepResult:
 
     variants: int
     failed: list[str]
-    table: SweepTable | None
+    table: WrittenTable | None
 
 
 @dataclass(frozen=True)
@@ -267,7 +257,7 @@ class SweepPlan:
 
         return [each for kind in self.sweep.sets for each in experiment.observe_set(kind, kept)]
 
-    def tabulate(self) -> SweepTable:
+    def tabulate(self) -> WrittenTable:
         """Lay out the cached results; write them as text, CSV, JSON and plot if there are any."""
         sweep, found = self.sweep, self.observations()
         rows = report(sweep.name, sweep.title, found, sweep.axes)
@@ -277,10 +267,10 @@ class SweepPlan:
             parts = [sweep.title, *(str(grid) for grid in grids(sweep.layout, found))]
         text = "\n\n".join(filter(None, [*parts, "\n".join(notes(sweep.layout, found, self.experiment.test))]))
         if not any(each.values for each in found):
-            return SweepTable(text, [])
+            return WrittenTable(text, [])
         drawn = [] if sweep.layout is None else panels(sweep.layout, found)
         draw = (lambda: describe(curves(drawn), sweep.title or sweep.name)) if drawn else None
-        return SweepTable(text, ReportFiles.in_folder(self.output, "table").write(rows, draw, text))
+        return WrittenTable(text, ReportFiles.in_folder(self.output, "table").write(rows, draw, text))
 
 
 def plan_sweep(
@@ -323,41 +313,23 @@ def plan_sweep(
         recipe = recipe.model_copy(update=named)
         own = variant.name, folder / variant.name, recipe, variant.labels, variant.group
         runs.append(VariantRun(*own, variant=variant))
-    for run in runs:
-        if run.recipe.data.task != runs[0].recipe.data.task:
-            raise UserError(
-                f"{runs[0].name} and {run.name} have different tasks, whose scores cannot share a table",
-                where=f"variant {run.name}: data.task",
-                hint="Write a sweep file for each task.",
-            )
-        for option in ("beam_size", "batch_tokens") if run.recipe.data.is_language_model else ():
-            if getattr(model_run, option) is not None:
-                where = "--" + option.replace("_", "-")
-                raise UserError("language models are not searched", where=where, hint="Leave it out.")
-    for run in runs:
-        if "test" in sweep.sets and run.recipe.data.test is None:
-            raise UserError(
-                f"the recipe of variant {run.name} has no `data.test`",
-                where=f"{sweep.path}: sets",
-                hint="Add it to the recipe, or write `sets: [dev]`.",
-            )
-    _check_data(runs)
+    _check_together(sweep, runs, model_run)
     asked = scoring or ScoringOptions()
     metrics, tokenize = asked.metrics or sweep.metrics, asked.tokenize or sweep.tokenize
     scored = ScoringOptions(metrics, asked.lowercase or sweep.lowercase, tokenize, asked.language)
     test = PairedTest(sweep.significance, sweep.resamples)
     plan = SweepPlan(sweep, runs, folder, Experiment(runs, scored, test, model_run))
-    of_file = {"--metric": not asked.metrics, "--lowercase": not asked.lowercase, "--tokenize": asked.tokenize is None}
+    asks = {"--metric": asked.metrics, "--lowercase": asked.lowercase, "--tokenize": asked.tokenize}
     try:
         plan.check_scoring()
     except UserError as error:
-        if of_file.get(error.where or ""):
-            error.where = f"{sweep.path}: {_KEYS[error.where or '']}"
+        if error.where in asks and not asks[error.where]:  # it is about a key of the file
+            error.where = f"{sweep.path}: {'metrics' if error.where == '--metric' else error.where.strip('-')}"
         raise
     return plan
 
 
-def _baseline(layout: Layout | None, run: VariantRun, runs: Sequence[VariantRun]) -> str | None:
+def _baseline(layout: Layout | None, run: VariantRun, runs: Sequence[VariantRun]) -> VariantRun | None:
     """Return the variant that this one is compared with: of its seed, or the only one; without a layout the first.
 
     Returns:
@@ -375,13 +347,29 @@ def _baseline(layout: Layout | None, run: VariantRun, runs: Sequence[VariantRun]
     if run in found:
         return None
     alike = [other for other in found if other.labels.get("seed") == labels.get("seed")]
-    return next((other.name for other in alike or (found if len(found) == 1 else [])), None)
+    return next(iter(alike or (found if len(found) == 1 else [])), None)
 
 
-def _check_data(runs: Sequence[VariantRun]) -> None:
-    """Check that variants with the same data directory have the same data settings."""
+def _check_together(sweep: Sweep, runs: Sequence[VariantRun], model_run: ModelRun) -> None:
+    """Check that variants have one task, the texts of the sweep, and the same settings of data that they share."""
     first: dict[str, tuple[VariantRun, dict[str, Any]]] = {}
     for run in runs:
+        if run.recipe.data.task != runs[0].recipe.data.task:
+            raise UserError(
+                f"{runs[0].name} and {run.name} have different tasks, whose scores cannot share a table",
+                where=f"variant {run.name}: data.task",
+                hint="Write a sweep file for each task.",
+            )
+        for option in ("beam_size", "batch_tokens") if run.recipe.data.is_language_model else ():
+            if getattr(model_run, option) is not None:
+                where = "--" + option.replace("_", "-")
+                raise UserError("language models are not searched", where=where, hint="Leave it out.")
+        if "test" in sweep.sets and run.recipe.data.test is None:
+            raise UserError(
+                f"the recipe of variant {run.name} has no `data.test`",
+                where=f"{sweep.path}: sets",
+                hint="Add it to the recipe, or write `sets: [dev]`.",
+            )
         settings = preparation_settings(run.recipe.data, required_features(run.recipe))
         other, theirs = first.setdefault(run.recipe.data.directory, (run, settings))
         if changed := describe_changes(theirs, settings, "data"):
