@@ -371,7 +371,7 @@ def _panels(found: Report) -> list[Panel]:
     base = next(float(each[metric]) for each in models if each["model"] == baseline)  # type: ignore[arg-type]
     ends = {
         str(each["model"]): (base + float(each["low"]), base + float(each["high"]))  # type: ignore[arg-type]
-        for each in found.tables[1].records()
+        for each in next(table for table in found.tables if table.name == "significance").records()
         if each["metric"] == label and each["low"] is not None
     }
     level = (f"{label} of {baseline}", base) if ends else None
