@@ -20,7 +20,7 @@ from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.metric import METRICS
 from sparsenmt.model.depth_plan import Depth, fastest_first
 from sparsenmt.report.plots import ValueMap
-from sparsenmt.report.tables import Column, Report, Table, Value, columns
+from sparsenmt.report.tables import Report, Table, Value, columns, shown_if
 
 DEFAULT = ScoringOptions(("bleu", "chrf"))
 
@@ -229,14 +229,14 @@ def _grids(grids: Sequence[DepthGrid], timed: TimeReference | None) -> Table:
     rows: list[tuple[Value, ...]] = []
     first = grids[0].metrics[0]
     for grid in grids:
-        time = None if timed is None else timed.ratio(grid.oracle_seconds)
-        oracle = (*(score.value for score in grid.oracle.values()), *map(float, grid.depths.mean(axis=0)), time)
+        ratio = None if timed is None else timed.ratio(grid.oracle_seconds)
+        oracle = (*(score.value for score in grid.oracle.values()), *map(float, grid.depths.mean(axis=0)), ratio)
         depths = [(f"{cell.depth[0]}+{cell.depth[1]}", cell.scores[first]) for cell in (grid.deepest, grid.best)]
         rows.append((grid.system, grid.search, *depths[0], *depths[1], *oracle))
     of_oracle = " ".join(f"oracle_{name}" for name in (*grids[0].metrics, "n", "m"))
     deepest, best = (("text " + name, f"score {name}_{first}") for name in ("deepest", "best"))
-    heads = columns("text system search", *deepest, *best, f"score {of_oracle}")
-    heads = (*heads, Column("oracle_time", "score", timed is not None))
+    time = shown_if(timed is not None, "score oracle_time")
+    heads = columns("text system search", *deepest, *best, f"score {of_oracle}", time)
     return Table("blocks", "deepest and best depth, and the oracle", heads, rows)
 
 
@@ -251,8 +251,8 @@ def _sizes(sizes: Sequence[SystemSize]) -> list[Table]:
         ratio = each.training / one if each.training is not None and one else None
         relative = each.parameters / sizes[0].parameters
         rows.append((each.system, each.models, each.parameters, relative, each.training, ratio))
-    heads = columns("text system", "count models parameters", "score relative_size", "rate training_seconds")
-    heads = (*heads, *columns("score relative_training"))
+    time = ("rate training_seconds", "score relative_training")
+    heads = columns("text system", "count models parameters", "score relative_size", *time)
     to = f"the deepest of {separate[0].system}" if separate else sizes[0].system
     title = f"size, relative to {sizes[0].system}, and training time, relative to {to}"
     return [Table("systems", title, heads, rows)]

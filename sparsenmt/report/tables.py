@@ -38,15 +38,21 @@ def columns(*groups: str) -> tuple[Column, ...]:
     """Make columns from groups of one kind each: ``columns("text model site", "hidden count index", "share density")``.
 
     Args:
-        groups: a kind and the names of its columns; the terminal leaves out those of a group that begins with "hidden".
+        groups: a kind and the names of its columns; the terminal leaves out those of a group that begins with "hidden";
+            an empty group has no columns.
     """
     made: list[Column] = []
-    for group in groups:
+    for group in filter(None, groups):
         kind, *names = group.removeprefix("hidden ").split()
         if kind not in get_args(Kind):
             raise ValueError(f"{kind} is no kind of a column")
         made += [Column(name, kind, not group.startswith("hidden ")) for name in names]  # type: ignore[arg-type]
     return tuple(made)
+
+
+def shown_if(shown: bool, group: str) -> str:
+    """Return a group for `columns`, which the terminal leaves out unless it is shown."""
+    return group if shown else f"hidden {group}"
 
 
 @dataclass(frozen=True)

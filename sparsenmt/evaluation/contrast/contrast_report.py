@@ -25,15 +25,8 @@ TITLES = {
     "domains": "By domain",
     "senses": "By sense",
 }
-_MEASURED = (
-    *columns("count items right ties"),
-    *columns("share chance accuracy low high"),
-)
-_COMPARED = (
-    Column("difference", "share"),
-    *columns("count only_first only_this"),
-    Column("p_value", "number"),
-)
+_MEASURED = columns("count items right ties", "share chance accuracy low high")
+_COMPARED = columns("share difference", "count only_first only_this", "number p_value")
 _MOST_ROWS = 120
 """Tables with more rows are written to files only."""
 _MOST_PANELS = 4
@@ -139,7 +132,7 @@ def _side_by_side(grouping: Grouping, suite: Suite, models: Sequence[ModelDecisi
             row.append(text if against is None else f"{text} p {against.p_value:.3f}")
         rows.append(tuple(row))
     names, labels = tuple(Column(key) for key in grouping.keys), tuple(Column(each.label) for each in models)
-    heads = (*names, Column("items", "count"), Column("chance", "share"), *labels)
+    heads = (*names, *columns("count items", "share chance"), *labels)
     return Table(grouping.name, TITLES[grouping.name], heads, tuple(rows), filed=False)
 
 
@@ -157,7 +150,8 @@ def panels(suite: Suite, models: Sequence[ModelDecisions]) -> list[Panel]:
     if "distances" in found:
         return [_by_distance(suite.items, name, groups, models) for name, groups in _by_type(found["distances"])]
     names = [name for name in ("types", "origins", "domains") if name in found and len(found[name].groups) > 1]
-    return [_bars(suite.items, found[names[0] if names else "types"], models)]
+    chosen = found[names[0] if names else "types"]
+    return [_panel(chosen.keys[0], suite.items, list(enumerate(chosen.groups)), models)]
 
 
 def _by_type(grouping: Grouping) -> list[tuple[str, list[ItemGroup]]]:
@@ -175,10 +169,6 @@ def _by_distance(items: Sequence[Item], title: str, groups: Sequence[ItemGroup],
     seen = [low for ends in found.intervals.values() for low, _ in filter(None, ends)]
     chance = [found.level[1]] if found.level is not None else []
     return replace(found, title=title, style="curves", y_range=(max(min([*seen, *chance]) - 0.05, 0.0), 1.02))
-
-
-def _bars(items: Sequence[Item], grouping: Grouping, models: _Models) -> Panel:
-    return _panel(grouping.keys[0], items, list(enumerate(grouping.groups)), models)
 
 
 def _panel(label: str, items: Sequence[Item], groups: Sequence[tuple[int, ItemGroup]], models: _Models) -> Panel:

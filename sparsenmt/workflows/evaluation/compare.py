@@ -21,7 +21,7 @@ from sparsenmt.recipe.schema import Recipe
 from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves, describe
-from sparsenmt.report.tables import Column, Kind, Report, Table, Value, columns
+from sparsenmt.report.tables import Kind, Report, Table, Value, columns, shown_if
 from sparsenmt.store import read_recipe
 from sparsenmt.workflows.evaluation.evaluate import ModelRun, translate_in_batches, translate_text
 from sparsenmt.workflows.evaluation.evaluate_text import TextEvaluation, check_text_metrics
@@ -269,15 +269,14 @@ class ModelComparison:
             rows.append((name, *scores, test.get("difference"), test.get("p_value"), *values, *self._speeds(name)))
         filtered = any(each.values["sparsity"] is not None for each in observations)
         spanned, timed = any(each.values.get("mean_span") is not None for each in observations), bool(self.speeds)
-        heads = (
-            *(Column("model"), *(Column(name, self.kind) for name in (*self.experiment.scoring.metrics, "difference"))),
-            *(Column("p_value", "number"), Column("parameters", "count")),
-            *(Column("sparsity", "share", filtered), Column("attended", "number", attention)),
-            *(Column("density", "share", attention), *(Column(name, "number", spanned) for name in spans)),
-            *(Column("training", "rate"), Column("training_deviation", "share"), Column("training_seconds", "rate")),
-            *(Column(name, "rate", timed) for name in ("decoding", "decoding_median")),
-            *(Column("spread", "share", timed), Column("decoding_ratio", "score", timed)),
-            Column("speed", shown=timed),
+        metrics = " ".join(self.experiment.scoring.metrics)
+        speeds = ("rate decoding decoding_median", "share spread", "score decoding_ratio", "text speed")
+        heads = columns(
+            *("text model", f"{self.kind} {metrics} difference", "number p_value", "count parameters"),
+            *(shown_if(filtered, "share sparsity"), shown_if(attention, "number attended")),
+            *(shown_if(attention, "share density"), of_texts * shown_if(spanned, "number mean_span longest_span")),
+            *("rate training", "share training_deviation", "rate training_seconds"),
+            *(shown_if(timed, group) for group in speeds),
         )
         return Table("models", f"{self.text.name}: {self.found[self.baseline].size}", heads, tuple(rows))
 
@@ -296,7 +295,7 @@ class ModelComparison:
             for each, test in self.tested
         )
         scores = columns(f"{self.kind} score difference low high")
-        tested = (Column("p_value", "number"), Column("sacrebleu_p", "number", self.request.sacrebleu_p))
+        tested = columns("number p_value", shown_if(self.request.sacrebleu_p, "number sacrebleu_p"))
         intervals = ", with 95% intervals" * any(test.get("low") is not None for _, test in self.tested)
         heads = (*columns("text model metric"), *scores, *tested)
         return Table("significance", f"against {self.baseline}{intervals}", heads, rows)
@@ -309,7 +308,7 @@ class ModelComparison:
             for site, name in SITE_NAMES.items()
             if site in sites
         )
-        heads = (*columns("text model site"), *columns("number attended visible"), Column("density", "share"))
+        heads = columns("text model site", "number attended visible", "share density")
         return Table("attention", "attended positions per query", heads, values, across="site", shown="attended")
 
     def _notes(self) -> Iterator[str]:

@@ -94,10 +94,13 @@ AnyText = TypeVar("AnyText", TestText, PlainText)
 
 def evaluation_text(recipe: Recipe, kind: str) -> TestText | PlainText | None:
     """Return the recipe's ``dev`` or ``test`` text, if it has one, whatever its task."""
+    return (plain_text if recipe.data.is_language_model else recipe_text)(recipe, kind)
+
+
+def plain_text(recipe: Recipe, kind: str) -> PlainText | None:
+    """Return the ``dev`` or ``test`` text of a language model's recipe, if it has one."""
     corpus = recipe.data.dev if kind == "dev" else recipe.data.test
-    if corpus is not None and recipe.data.is_language_model:
-        return PlainText(kind, Path(corpus.text))
-    return recipe_text(recipe, kind)
+    return PlainText(kind, Path(corpus.text)) if corpus is not None and recipe.data.is_language_model else None
 
 
 def recipe_text(recipe: Recipe, kind: str) -> TestText | None:
@@ -150,12 +153,7 @@ def shared_text(models: Mapping[str, Path], kind: str) -> TestText:
 
 def shared_plain_text(models: Mapping[str, Path], kind: str) -> PlainText:
     """Return the text that the recipes of all language models name; arguments and errors are those of `shared_text`."""
-
-    def text_of(recipe: Recipe, kind: str) -> PlainText | None:
-        text = evaluation_text(recipe, kind)
-        return text if isinstance(text, PlainText) else None
-
-    return _texts_of(models, kind, text_of, "Name a text with --text.")[0]
+    return _texts_of(models, kind, plain_text, "Name a text with --text.")[0]
 
 
 def _texts_of(

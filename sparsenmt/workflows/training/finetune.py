@@ -20,7 +20,7 @@ from sparsenmt.recipe.method_choice import MemoryChoice
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves, describe
-from sparsenmt.report.tables import Column, Report, Table, Value, columns
+from sparsenmt.report.tables import Report, Table, Value, columns
 from sparsenmt.storage.tensors import read_header
 from sparsenmt.training.state import Progress
 from sparsenmt.workflows.evaluation.evaluate import AS_IN_RECIPE, ModelRun
@@ -245,10 +245,8 @@ def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
         models: name -> model directory; the first is the baseline of the significance tests.
         run: device and changes to the decoding options.
     """
-    heads = (
-        *(*columns("text model set"), Column("sentences", "count"), Column("metric")),
-        *(*columns("number quality against_first p_value"), Column("sparsity", "share")),
-    )
+    measured = ("number quality against_first p_value", "share sparsity")
+    heads = columns("text model set", "count sentences", "text metric", *measured)
     names, base = list(models), None
     compared: list[ExperimentModel] = []
     for name, path in models.items():
@@ -262,8 +260,8 @@ def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
     for each in observed:
         kind, quality = each.labels["set"], each.values["quality"]
         difference = (quality or 0.0) - (first[kind] or 0.0)
-        measured = (quality, difference, (each.test or {}).get("p_value"), each.values["sparsity"])
-        rows.append((each.variant, kind, each.sentences, each.labels["metric"], *measured))
+        values = (quality, difference, (each.test or {}).get("p_value"), each.values["sparsity"])
+        rows.append((each.variant, kind, each.sentences, each.labels["metric"], *values))
     segments = [int(each.test["segments"]) for each in observed if each.test]
     averaged = {name: _averaged(directory) for name, directory in models.items()}
     means = [f"{name} {', '.join(updates)}" for name, updates in averaged.items() if updates]

@@ -24,7 +24,7 @@ from sparsenmt.metric import TEXT_METRICS, metric_label
 from sparsenmt.recipe.sweep import CellValue, Layout, axes_of
 from sparsenmt.report.columns import aligned
 from sparsenmt.report.plots import Panel
-from sparsenmt.report.tables import Column, Kind, Report, Table, Value, columns
+from sparsenmt.report.tables import Column, Kind, Report, Table, Value, columns, shown_if
 
 _NONE, _WAITING = "-", "..."
 _MARKS = "*+~"
@@ -318,22 +318,14 @@ def report(name: str, title: str, observations: Sequence[Observation], axes: Seq
     spanned = any(each.values.get("mean_span") is not None for each in observations)
     texts = any(each.labels.get("metric") in TEXT_METRICS for each in observations)
     kind: Kind = "number" if texts else "score"
-    measured = (
-        *(Column("sentences", "count", False), Column("quality", kind)),
-        Column("difference", kind, tested),
-        *([Column("low", kind, tested), Column("high", kind, tested)] if texts else []),
-        Column("p_value", "number", tested),
-        *columns("hidden number sacrebleu_p"),
-        *(Column("parameters", "count"), Column("sparsity", "share", filtered), Column("attended", "number")),
-        *(
-            *([Column("fewer_attended", "number", tested)] if texts else []),
-            Column("density", "share"),
-            *([Column("mean_span", "number", spanned), Column("longest_span", "number", spanned)] if texts else []),
-            *(Column("training_speed", "rate", timed), Column("training_deviation", "share", timed)),
-            Column("training_seconds", "rate"),
-            *([Column("updates", "count")] if texts else []),
-            Column("signature", shown=False),
-        ),
+    measured = columns(
+        *("hidden count sentences", f"{kind} quality", shown_if(tested, f"{kind} difference{' low high' * texts}")),
+        *(shown_if(tested, "number p_value"), "hidden number sacrebleu_p", "count parameters"),
+        *(shown_if(filtered, "share sparsity"), "number attended"),
+        *(texts * shown_if(tested, "number fewer_attended"), "share density"),
+        *(texts * shown_if(spanned, "number mean_span longest_span"), shown_if(timed, "rate training_speed")),
+        *(shown_if(timed, "share training_deviation"), "rate training_seconds", texts * "count updates"),
+        "hidden text signature",
     )
     heads = (Column("variant"), *(Column(axis, shown=False) for axis in axes), *columns("text set metric"), *measured)
     rows: list[tuple[Value, ...]] = []
