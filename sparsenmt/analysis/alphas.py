@@ -97,7 +97,7 @@ def _measure(label: str, directory: Path) -> AlphaResult | None:
 
 def learned_alphas(model: TranslationModel) -> dict[Head, float]:
     """Return the alpha of every head that learns one. Fixed heads come before learned ones."""
-    return by_head(model, model.logged().get("alpha", {}))
+    return _by_head(model, model.logged().get("alpha", {}))
 
 
 def logged_course(model: TranslationModel, directory: Path) -> dict[int, dict[Head, float]]:
@@ -105,7 +105,7 @@ def logged_course(model: TranslationModel, directory: Path) -> dict[int, dict[He
     course, known = {}, learned_alphas(model).keys()
     for update, values in logged_values(directory, "train", "update", "heads"):
         try:
-            alphas = by_head(model, values["alpha"])
+            alphas = _by_head(model, values["alpha"])
             if alphas.keys() == known and all(map(math.isfinite, alphas.values())):
                 course[int(update)] = alphas
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
@@ -113,8 +113,7 @@ def logged_course(model: TranslationModel, directory: Path) -> dict[int, dict[He
     return course
 
 
-def by_head(model: TranslationModel, values: Mapping[SiteName, Sequence[Sequence[float]]]) -> dict[Head, float]:
-    """Return values of learned heads, which `TranslationModel.logged` gives by site and layer, by head."""
+def _by_head(model: TranslationModel, values: Mapping[SiteName, Sequence[Sequence[float]]]) -> dict[Head, float]:
     found: dict[Head, float] = {}
     for site, steps in values.items():
         for layer, alphas in enumerate(steps, start=1):

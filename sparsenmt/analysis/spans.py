@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparsenmt.analysis.alphas import by_head
 from sparsenmt.analysis.labels import HEAD_COLUMNS, SITE_NAMES, Head, head_cells, number_ticks
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.assemble import build_model
@@ -126,7 +125,12 @@ def _measure(label: str, directory: Path, metric: str) -> SpanResult | None:
         found = model.logged().get("span", {})
     if not found:
         return None
-    spans = by_head(model, found)
+    spans = {
+        (site, layer, len(model.head_names(site)) - len(values) + i): value
+        for site, layers in found.items()
+        for layer, values in enumerate(layers, start=1)
+        for i, value in enumerate(values, start=1)
+    }
     course = [(update, _mean(each)) for update, each in sorted(logged.items())]
     updates, points = [update for update, _ in course], []
     for update, quality in logged_values(directory, "validation", "update", metric):

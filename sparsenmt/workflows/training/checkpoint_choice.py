@@ -74,13 +74,7 @@ class CheckpointChoice:
         """Return the choice for the manifest; None if there was only one candidate."""
         if not self.candidates[1:]:
             return None
-        candidates = [
-            {
-                "updates": each.updates,
-                "values": {name: value if math.isfinite(value) else None for name, value in each.values.items()},
-            }
-            for each in self.candidates
-        ]
+        candidates = [{"updates": each.updates, "values": _finite(each.values)} for each in self.candidates]
         named = {} if self.tokenizer is None else {"tokenizer": self.tokenizer}
         return {"taken": self.taken.updates, "by": list(self.shown), **named, "candidates": candidates}
 
@@ -158,3 +152,7 @@ def warn_of_damage(model: Path, last: int, others: Sequence[int] = ()) -> list[s
     for warning in warnings:
         notify(f"warning: {model}: {warning}")
     return warnings
+
+
+def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}

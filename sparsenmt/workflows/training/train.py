@@ -127,7 +127,7 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
             )
         with _open_run(recipe, data.fingerprint, start, workers) as run:
             progress = None if run.newest is None else run.newest.progress()
-            tell = notify if workers.is_main_process else lambda message: None
+            tell = notify if workers.is_main_process else _keep_silent
             scoring = validation_scoring(recipe, data, progress, tell) if isinstance(data, PreparedData) else None
             if run.newest is not None and run.is_complete(recipe):
                 notify(f"{run.path}: the run ended after update {run.newest.update:,}; nothing is left to do")
@@ -340,6 +340,10 @@ def _streams(recipe: Recipe, data: PreparedText) -> StreamPlan:
     """Return the streams of a language model's training; UserError if the text is too short for them."""
     options = recipe.training
     return StreamPlan(data.train, data.train_weights, options.streams, options.segment_length, options.seed)
+
+
+def _keep_silent(message: str) -> None:
+    """Print nothing: in all processes but the main one."""
 
 
 def _load_starting_weights(recipe: Recipe, model: Transformer, directory: Path, *, report: bool) -> None:
