@@ -438,10 +438,10 @@ class AnalyzedModel:
         Returns:
             a text for every line.
         """
-        lines, packing = self.session.lines, None
-        if documents is not None:
-            packing = self.bundle.recipe.data.documents
-            lines = [replace(line, document=str(own)) for line, own in zip(lines, documents, strict=True)]
+        packing = None if documents is None else self.bundle.recipe.data.documents
+        if packing is None or documents is None:
+            return [each.text for each in self.translate(variant)]
+        lines = [replace(line, document=str(own)) for line, own in zip(self.session.lines, documents, strict=True)]
         with progress_bar(f"{self.label}{variant}: translate", len(lines)) as advance:
             return translate_aligned(self.bundle, lines, self.decoding, packing, advance)[0]
 
