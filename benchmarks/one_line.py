@@ -31,7 +31,7 @@ def random_model(directory: Path) -> None:
     """Write a model directory of the preset `small` with random weights and a vocabulary of invented words."""
     import random
 
-    from sparsenmt import store
+    from sparsenmt import model_directory
     from sparsenmt.assemble import build_model, load_resolved_recipe
     from sparsenmt.data.features.feature_set import FeatureSet
     from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
@@ -47,9 +47,9 @@ def random_model(directory: Path) -> None:
     recipe = load_resolved_recipe(mapping)
     words = ["".join(random.choices("abcdefghijklmnopqrstuvwxyz", k=random.randint(3, 9))) for _ in range(20_000)]
     tokenizer = train_tokenizer(recipe.data.tokenizer, (" ".join(words[i : i + 10]) for i in range(0, len(words), 10)))
-    store.initialise(directory, recipe, Tokenizers(tokenizer, tokenizer, True), FeatureSet({}), "random")
+    model_directory.initialise(directory, recipe, Tokenizers(tokenizer, tokenizer, True), FeatureSet({}), "random")
     model = build_model(recipe.model, source_size=tokenizer.size, target_size=tokenizer.size, seed=0)
-    store.write_weights(directory, model.state_dict(), after=0, made_of=[])
+    model_directory.write_weights(directory, model.state_dict(), after=0, made_of=[])
 
 
 def seconds(model: Path, work: dict[str, Any]) -> float:

@@ -139,7 +139,7 @@ def prepare(model: Path, work: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Export the model, and write the files that both sides read."""
     from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
     from sparsenmt.data.tokenizers.tokenizer import Tokenizers
-    from sparsenmt.store import read_recipe
+    from sparsenmt.model_directory import read_recipe
 
     export(model, folder / "exported")
     pairs = [pair for pair in zip(text("en"), text("de"), strict=True) if pair[0].strip(" ")][: work["sentences"]]

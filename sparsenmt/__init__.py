@@ -40,7 +40,7 @@ _NAMES = {
     ),
     "workflows.slice": ("SlicedModel", "slice_model"),
     "workflows.sweep": ("SweepResult", "sweep"),
-    "workflows.test_sets": ("TestText",),
+    "workflows.reference_texts": ("TestText",),
     "workflows.train": ("StartingPoint", "train"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

@@ -37,7 +37,7 @@ from sparsenmt.workflows.score import (
 )
 from sparsenmt.workflows.slice import SlicedModel as SlicedModel, slice_model as slice_model
 from sparsenmt.workflows.sweep import SweepResult as SweepResult, sweep as sweep
-from sparsenmt.workflows.test_sets import TestText as TestText
+from sparsenmt.workflows.reference_texts import TestText as TestText
 from sparsenmt.workflows.train import StartingPoint as StartingPoint, train as train
 
 __version__: str

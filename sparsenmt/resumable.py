@@ -14,22 +14,19 @@ recorded size are truncated. Otherwise the output is started anew.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sparsenmt.errors import UserError
+from sparsenmt.kept_work import KeptWork, joined
 from sparsenmt.native.choice import known_ratios
 from sparsenmt.native.numerics import Choices, changed_choices
 from sparsenmt.storage.files import (
-    changed_values,
     check_own_file,
-    describe_change,
     explain_write_errors,
     hidden_path,
     is_at,
@@ -37,22 +34,17 @@ from sparsenmt.storage.files import (
     no_follow,
     partial_path,
     publish_file,
-    read_sealed,
     sha256_file,
-    write_sealed,
 )
-from sparsenmt.storage.records import Count, typed
+from sparsenmt.storage.records import Count
 
 _BLOCK = 1 << 20
-_HASH = re.compile("[0-9a-f]{64}")
-_STARTED_ANEW = "The output is written again from the beginning."
 
 
 @dataclass(frozen=True)
 class _Journal:
-    """The journal: the task as ``work``, the input lines that are done, size and hash of their output; choices."""
+    """The results in the journal: the input lines that are done, size and hash of their output; choices."""
 
-    work: dict[str, Any]
     lines: Count
     bytes: Count
     sha256: str
@@ -79,7 +71,7 @@ class ResumableOutput:
         self._target = output.resolve()  # a link stays one
         self._partial = partial_path(self._target)
         self._journal = hidden_path(self._target, "journal")
-        self._task: Any = None if task is None else json.loads(json.dumps(task))
+        self._kept = None if task is None else KeptWork(self._journal, task, _Journal)
         self._total = total
         self._buffer = bytearray()
         self._bytes = 0
@@ -123,18 +115,17 @@ class ResumableOutput:
         if not os.path.lexists(self._journal):
             return None
         check_own_file(os.lstat(self._journal), self._journal)
+        if self._kept is None:
+            return "the input cannot be read from the middle"
         try:
-            journal = typed(read_sealed(self._journal), _Journal, self._journal, hint=_STARTED_ANEW)
+            journal, differences = self._kept.read()
         except UserError:
             return "its journal is damaged"
         lines, size, digest = journal.lines, journal.bytes, journal.sha256
-        if self._task is None:
-            return "the input cannot be read from the middle"
-        if changed := changed_values(journal.work, self._task):
-            names = [_describe(*change) for change in changed]
-            return _joined(names)
+        if differences:
+            return differences
         if other := changed_choices(journal.choices):
-            return f"kernels and PyTorch would be chosen otherwise: {_joined(other)}"
+            return f"kernels and PyTorch would be chosen otherwise: {joined(other)}"
         if lines == self._total and not os.fstat(self._descriptor).st_size:
             self.complete = _has_content(self._target, size, digest)
         if not self.complete and not self._hash_start(size, digest):
@@ -176,18 +167,13 @@ class ResumableOutput:
         Raises:
             UserError: it cannot be written.
         """
-        if self._task is None or lines == self.lines:
+        if self._kept is None or lines == self.lines:
             return
         self._flush()
         with self._writing():
             os.fsync(self._descriptor)
-            write_sealed(
-                self._journal,
-                {
-                    **{"work": self._task, "lines": lines, "bytes": self._bytes, "sha256": self._digest.hexdigest()},
-                    "choices": known_ratios(),
-                },
-            )
+            digest = self._digest.hexdigest()
+            self._kept.write(lines=lines, bytes=self._bytes, sha256=digest, choices=known_ratios())
         self.lines = lines
 
     def finish(self, lines: int) -> None:
@@ -260,16 +246,3 @@ def _has_content(path: Path, size: int, digest: str) -> bool:
         return path.is_file() and path.stat().st_size == size and sha256_file(path) == digest
     except OSError:
         return False
-
-
-def _joined(names: Sequence[str]) -> str:
-    return "; ".join(names[:3]) + (f"; and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _describe(key: str, old: Any, new: Any) -> str:
-    """A change of the task as text; hashes are left out, and those in the names of compiled kernels."""
-    if key.startswith("kernels.") and key != "kernels.used":
-        state = "are others" if old and new else "are not in use now" if old else "were not in use"
-        return f"the compiled kernels ({key.removeprefix('kernels.')}) {state}"
-    hashes = isinstance(old, str) and isinstance(new, str) and _HASH.fullmatch(old) and _HASH.fullmatch(new)
-    return f"the {key} has changed" if hashes else describe_change(key, old, new)

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from sparsenmt import store
+from sparsenmt import model_directory, store
 from sparsenmt.cli import run
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.features.feature_set import FeatureSet
-from sparsenmt.data.prepare.stages import Stages
 from sparsenmt.data.prepared_data import MANIFEST
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.decoding.kept_translations import KeptTranslations
@@ -26,6 +25,7 @@ from sparsenmt.depth_selector.selector import FOLDER, RECORD, open_selector, sav
 from sparsenmt.depth_selector.training import Hyperparameters, Trial
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.kept_work import Stages
 from sparsenmt.resumable import resumable_output
 from sparsenmt.storage.files import hidden_path, partial_path, read_sealed, write_json, write_sealed
 from sparsenmt.storage.records import file_entry
@@ -41,9 +41,9 @@ from sparsenmt.workflows.evaluation.evaluate import (
 )
 from sparsenmt.workflows.evaluation.evaluate_text import TextBlock, TextEvaluation, kept_text_evaluation
 from sparsenmt.workflows.evaluation.evaluate_text import _path_and_key as text_path_and_key
-from sparsenmt.workflows.evaluation.test_sets import PlainText, TestText
+from sparsenmt.workflows.evaluation.reference_texts import PlainText, TestText
 from sparsenmt.workflows.training.distill import DistilledCorpus, DistillRequest
-from sparsenmt.workflows.training.prepare import open_prepared, prepare
+from sparsenmt.workflows.training.prepare import open_data, prepare
 from sparsenmt.workflows.training.run_checks import check_start
 from tests.faults import pairs
 
@@ -122,18 +122,22 @@ def test_manifest_of_a_model(place: Path, tmp_path: Path) -> None:
 
     def copy() -> None:
         target = tmp_path / "copy"
-        store.copy_model(model, target, {"x": torch.zeros(1)}, after=1, made_of=[], version=store.model_version(model))
+        model_directory.copy_model(
+            model, target, {"x": torch.zeros(1)}, after=1, made_of=[], version=model_directory.model_version(model)
+        )
         target.rename(tmp_path / f"kept-{len(list(tmp_path.iterdir()))}")
 
     def start() -> object:
         return check_start(model, recipe, "fingerprint", None, Progress(update=1))
 
-    try_all(model / store.MANIFEST, [lambda: store.open_model(model, device=torch.device("cpu")), copy, start])
+    try_all(
+        model / model_directory.MANIFEST, [lambda: store.open_model(model, device=torch.device("cpu")), copy, start]
+    )
 
 
 def test_manifest_of_prepared_data(place: Path) -> None:
     recipe = pairs.recipe(Path("out"))
-    try_all(Path("out") / MANIFEST, [lambda: open_prepared(recipe)])
+    try_all(Path("out") / MANIFEST, [lambda: open_data(recipe)])
 
 
 @pytest.mark.parametrize(
@@ -236,7 +240,7 @@ def test_record_of_a_search(tmp_path: Path) -> None:
     record = tmp_path / "search.json"
 
     def read() -> None:
-        store.save_tensors(tmp_path / f"{cell.key}.safetensors", {"x": torch.zeros(1)})
+        model_directory.save_tensors(tmp_path / f"{cell.key}.safetensors", {"x": torch.zeros(1)})
         HyperparameterSearch(tmp_path, {"task": 1}, [cell])
 
     write_sealed(record, {"work": {"task": 1}, "trials": [{"cell": vars(cell), **trial}]})
@@ -262,7 +266,7 @@ def test_kept_translations(place: Path) -> None:
 def test_kept_evaluation(place: Path) -> None:
     model = place / "model"
     text = TestText("text", place / "text.en", place / "text.de")
-    path, key = _path_and_key(model, text, store.model_identity(model), AS_IN_RECIPE)
+    path, key = _path_and_key(model, text, model_directory.model_identity(model), AS_IN_RECIPE)
     attention = {"cross": SiteAttention(1.0, 2.0, None, 3)}
     tests = {"bleu x": {"difference": 0.1}}
     common = {"path": path, "key": key, "parameters": 7, "attention": attention, "tests": tests}
@@ -300,7 +304,7 @@ FILES = (None, [], "x", {"../../x": {"bytes": 1, "sha256": "0" * 64}}, {"tokeniz
 
 @pytest.mark.parametrize("files", FILES)
 def test_commands_refuse_a_forged_manifest(place: Path, capfd: pytest.CaptureFixture[str], files: object) -> None:
-    path = place / "model" / store.MANIFEST
+    path = place / "model" / model_directory.MANIFEST
     original = path.read_bytes()
     write_sealed(path, {**read_sealed(path), "files": files})
     try:
@@ -311,6 +315,6 @@ def test_commands_refuse_a_forged_manifest(place: Path, capfd: pytest.CaptureFix
             ["export", "../model", "exported", "--to", "safetensors-hf"],
         ):
             assert run(line) == 2
-            assert f"{store.MANIFEST}: " in capfd.readouterr().err
+            assert f"{model_directory.MANIFEST}: " in capfd.readouterr().err
     finally:
         path.write_bytes(original)

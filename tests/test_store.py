@@ -15,7 +15,7 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
-from sparsenmt import store
+from sparsenmt import model_directory, store
 from sparsenmt.assemble import build_model
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.input_line import input_lines
@@ -52,9 +52,9 @@ def write_model(directory: Path, recipe: Recipe) -> Transformer:
     """A model directory with an untrained model."""
     tokenizer = train_tokenizer(recipe.data.tokenizer.model_copy(update={"kind": "char"}), LINES)
     tokenizers = Tokenizers(tokenizer, tokenizer, True)
-    store.initialise(directory, recipe, tokenizers, FeatureSet({}), "fingerprint")
+    model_directory.initialise(directory, recipe, tokenizers, FeatureSet({}), "fingerprint")
     model = build_model(recipe.model, source_size=tokenizer.size, target_size=tokenizer.size, seed=5)
-    store.write_weights(directory, model.state_dict(), after=7, made_of=[5, 7])
+    model_directory.write_weights(directory, model.state_dict(), after=7, made_of=[5, 7])
     return model
 
 
@@ -97,7 +97,7 @@ def test_what_is_written(directory: Path) -> None:
     assert {path.name for path in directory.iterdir()} == {
         *("recipe.yaml", "manifest.json", "weights.safetensors", "tokenizers", "features")
     }
-    manifest = store.read_manifest(directory)
+    manifest = model_directory.read_manifest(directory)
     assert manifest["data_fingerprint"] == "fingerprint"
     assert {"sparsenmt", "git_revision", "recipe_sha256", "seed", "torch"} <= manifest["provenance"].keys()
     for path in directory.rglob("*"):
@@ -107,7 +107,7 @@ def test_what_is_written(directory: Path) -> None:
 
 
 def test_names_on_disk(directory: Path) -> None:
-    names = set(load_file(directory / store.WEIGHTS))
+    names = set(load_file(directory / model_directory.WEIGHTS))
     assert {
         *("embeddings.shared", "encoder.layers.0.self.q.weight", "encoder.layers.1.self.o.bias", "encoder.norm.weight"),
         *(
@@ -130,21 +130,21 @@ def test_weights_are_written_completely_or_not_at_all(
 
     monkeypatch.setattr(step, fails)
     with pytest.raises(OSError, match="no space") as caught:
-        store.write_weights(directory, {}, after=9, made_of=[9])
+        model_directory.write_weights(directory, {}, after=9, made_of=[9])
     monkeypatch.undo()
-    assert caught.value.filename == str(directory / store.WEIGHTS)
+    assert caught.value.filename == str(directory / model_directory.WEIGHTS)
     assert {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()} == before
-    assert store.weights_after(directory) == 7
+    assert model_directory.weights_after(directory) == 7
 
 
 def test_what_the_weights_are_made_of(directory: Path) -> None:
-    path = directory / store.WEIGHTS
-    assert store.weights_after(directory) == 7
+    path = directory / model_directory.WEIGHTS
+    assert model_directory.weights_after(directory) == 7
     content = path.read_bytes()
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    assert store.weights_after(directory) is None, "damaged ones are as good as none"
+    assert model_directory.weights_after(directory) is None, "damaged ones are as good as none"
     path.unlink()
-    assert store.weights_after(directory) is None
+    assert model_directory.weights_after(directory) is None
 
 
 def refused(directory: Path, pattern: str) -> None:
@@ -168,37 +168,37 @@ def test_the_recipe_of_what_is_no_model_directory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for place in (tmp_path, tmp_path / "file"):
         with pytest.raises(UserError, match="this is not a model directory"):
-            store.read_recipe(place)
+            model_directory.read_recipe(place)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"3", b'{"format": 99}', b"{}"])
 def test_damaged_manifest(directory: Path, content: bytes) -> None:
-    (directory / store.MANIFEST).write_bytes(content)
+    (directory / model_directory.MANIFEST).write_bytes(content)
     refused(directory, "manifest.json: (damaged|not valid JSON)")
 
 
 def test_changed_manifest(directory: Path) -> None:
     """One that is valid JSON, and yet not what was written."""
-    manifest = json.loads((directory / store.MANIFEST).read_bytes())
-    (directory / store.MANIFEST).write_bytes(json.dumps({**manifest, "data_fingerprint": "another"}).encode())
+    manifest = json.loads((directory / model_directory.MANIFEST).read_bytes())
+    (directory / model_directory.MANIFEST).write_bytes(json.dumps({**manifest, "data_fingerprint": "another"}).encode())
     refused(directory, "manifest.json: damaged: its contents changed")
 
 
 def test_manifest_of_another_version(directory: Path) -> None:
-    manifest = store.read_manifest(directory)
-    write_sealed(directory / store.MANIFEST, {**manifest, "format": 99})
+    manifest = model_directory.read_manifest(directory)
+    write_sealed(directory / model_directory.MANIFEST, {**manifest, "format": 99})
     refused(directory, "another version")
 
 
 def test_manifest_of_something_else(directory: Path) -> None:
     """The manifest of prepared data, say: other keys, whatever its format's number."""
-    for manifest in ({"format": store.FORMAT}, {"format": 1, "fingerprint": "x", "corpora": []}):
-        write_sealed(directory / store.MANIFEST, manifest)
+    for manifest in ({"format": model_directory.FORMAT}, {"format": 1, "fingerprint": "x", "corpora": []}):
+        write_sealed(directory / model_directory.MANIFEST, manifest)
         refused(directory, "not a model directory")
 
 
 def recipe_values(directory: Path) -> dict[str, Any]:
-    text = unseal_text((directory / store.RECIPE).read_bytes().decode())
+    text = unseal_text((directory / model_directory.RECIPE).read_bytes().decode())
     assert text is not None
     values: dict[str, Any] = yaml.safe_load(text)
     return values
@@ -207,14 +207,14 @@ def recipe_values(directory: Path) -> dict[str, Any]:
 def change_recipe(directory: Path, **change: object) -> None:
     """Another recipe, as whole as the one before."""
     text = yaml.safe_dump({**recipe_values(directory), **change})
-    (directory / store.RECIPE).write_bytes(seal_text(text).encode())
+    (directory / model_directory.RECIPE).write_bytes(seal_text(text).encode())
 
 
 @pytest.mark.parametrize("content", [None, b"", b"[1, 2]", b"a: [", b"\xff\xfe\x00", b"just text"])
 def test_damaged_recipe(directory: Path, content: bytes | None) -> None:
-    (directory / store.RECIPE).unlink()
+    (directory / model_directory.RECIPE).unlink()
     if content is not None:
-        (directory / store.RECIPE).write_bytes(content)
+        (directory / model_directory.RECIPE).write_bytes(content)
     refused(directory, "recipe is missing, damaged or changed")
 
 
@@ -234,22 +234,22 @@ def test_foreign_recipe(directory: Path, change: dict[str, object], pattern: str
 
 def test_recipe_that_someone_edited(directory: Path) -> None:
     """Any other byte is found: the weights belong to the recipe as it was written."""
-    path = directory / store.RECIPE
+    path = directory / model_directory.RECIPE
     content = path.read_bytes()
     for position in range(0, len(content), 37):
         path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
         refused(directory, "recipe is missing, damaged or changed")
     path.write_bytes(content)
-    assert store.read_recipe(directory) == make_recipe()
+    assert model_directory.read_recipe(directory) == make_recipe()
 
 
 def write_twin(directory: Path, seed: int = 6, lines: Sequence[str] = LINES) -> Path:
     """Another model with tensors of the same shapes: other weights and, with other lines, another vocabulary."""
     tokenizer = train_tokenizer(make_recipe().data.tokenizer.model_copy(update={"kind": "char"}), lines)
     recipe, tokenizers = make_recipe(), Tokenizers(tokenizer, tokenizer, True)
-    store.initialise(directory, recipe, tokenizers, FeatureSet({}), "fingerprint")
+    model_directory.initialise(directory, recipe, tokenizers, FeatureSet({}), "fingerprint")
     model = build_model(recipe.model, source_size=tokenizer.size, target_size=tokenizer.size, seed=seed)
-    store.write_weights(directory, model.state_dict(), after=7, made_of=[7])
+    model_directory.write_weights(directory, model.state_dict(), after=7, made_of=[7])
     return directory
 
 
@@ -262,39 +262,39 @@ def test_weights_of_another_model_are_refused(directory: Path, tmp_path: Path) -
     """Their shapes are the same, so that only their note tells them apart."""
     twin = write_twin(tmp_path / "twin", lines=shifted(LINES))
     assert store.open_model(twin, device=CPU).model.state_dict().keys()
-    shutil.copy(twin / store.WEIGHTS, directory / store.WEIGHTS)
+    shutil.copy(twin / model_directory.WEIGHTS, directory / model_directory.WEIGHTS)
     refused(directory, "the weights belong to another model")
     with pytest.raises(UserError, match="belong to another model"):
         store.starting_weights(directory, store.open_model(twin, device=CPU, dtype=None).model)
     # A method's option that changes no shape.
     transform = {"name": "entmax", "alpha": 1.7}
     write_model(tmp_path / "sparse", make_recipe(attention={"cross": {"transform": transform}}))
-    shutil.copy(tmp_path / "sparse" / store.WEIGHTS, directory / store.WEIGHTS)
+    shutil.copy(tmp_path / "sparse" / model_directory.WEIGHTS, directory / model_directory.WEIGHTS)
     refused(directory, "the weights belong to another model")
     # Other weights of the same vocabularies and model section, as another run with another seed writes them.
-    shutil.copy(write_twin(tmp_path / "seed") / store.WEIGHTS, directory / store.WEIGHTS)
+    shutil.copy(write_twin(tmp_path / "seed") / model_directory.WEIGHTS, directory / model_directory.WEIGHTS)
     store.open_model(directory, device=CPU)
 
 
 def test_weights_that_an_older_version_wrote(directory: Path) -> None:
     """They have no note of what they belong to."""
-    path = directory / store.WEIGHTS
+    path = directory / model_directory.WEIGHTS
     save_tensors(path, load_tensors(path, hint=""), notes={"after": "7", "made_of": "5,7"})
     store.open_model(directory, device=CPU)
-    assert store.weights_after(directory) == 7
+    assert model_directory.weights_after(directory) == 7
 
 
 @pytest.mark.parametrize("link", [False, True])
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize(
-    "step", ["read_manifest", "_stored_recipe", "_read_weights", "read_header", "check_file_entries"]
+    "step", ["read_manifest", "stored_recipe", "_read_weights", "read_header", "check_file_entries"]
 )
 def test_a_directory_that_is_replaced_while_it_is_opened(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, back: bool, link: bool
 ) -> None:
     """The opened model is the old or the new one, also if a link or a rename is undone before the opening ends."""
     twins = [directory, write_twin(tmp_path / "twin", lines=shifted(LINES))]
-    identities = {store.model_identity(each).digest for each in twins}
+    identities = {model_directory.model_identity(each).digest for each in twins}
     named = tmp_path / "named"
     if link:
         named.symlink_to(twins[0])
@@ -311,7 +311,8 @@ def test_a_directory_that_is_replaced_while_it_is_opened(
             twins[1].rename(named)
             (tmp_path / "aside").rename(twins[1])
 
-    original = getattr(store, step)
+    module = store if hasattr(store, step) else model_directory
+    original = getattr(module, step)
 
     def interfering(*arguments: Any, **options: Any) -> Any:
         nonlocal calls
@@ -324,7 +325,7 @@ def test_a_directory_that_is_replaced_while_it_is_opened(
             replaced()
         return found
 
-    monkeypatch.setattr(store, step, interfering)
+    monkeypatch.setattr(module, step, interfering)
     bundle = store.open_model(named, device=CPU)
     monkeypatch.undo()
     assert bundle.identity().digest in identities
@@ -345,13 +346,13 @@ def matches(directory: Path, bundle: store.Bundle) -> bool:
 def test_a_directory_that_is_replaced_all_the_time(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = store._stored_recipe
+    original = model_directory.stored_recipe
 
     def touching(path: Path) -> dict[str, Any]:
-        (directory / store.MANIFEST).touch()
+        (directory / model_directory.MANIFEST).touch()
         return original(path)
 
-    monkeypatch.setattr(store, "_stored_recipe", touching)
+    monkeypatch.setattr(store, "stored_recipe", touching)
     refused(directory, "the directory is being replaced while it is read")
 
 
@@ -365,7 +366,7 @@ def test_recipe_that_does_not_fit_the_weights(directory: Path) -> None:
     "damage", ["missing", "empty", "cut", "noise", "text", "header", "directory", "bit", "longer", "foreign"]
 )
 def test_damaged_weights(directory: Path, damage: str) -> None:
-    path = directory / store.WEIGHTS
+    path = directory / model_directory.WEIGHTS
     content, weights = path.read_bytes(), load_file(path)
     path.unlink()
     replacement = {
@@ -387,9 +388,9 @@ def test_damaged_weights(directory: Path, damage: str) -> None:
 
 
 def test_weights_with_other_names(directory: Path) -> None:
-    weights = load_tensors(directory / store.WEIGHTS, hint="")
+    weights = load_tensors(directory / model_directory.WEIGHTS, hint="")
     weights["encoder.layers.7.self.q.weight"] = weights.pop("encoder.layers.0.self.q.weight")
-    save_tensors(directory / store.WEIGHTS, weights)
+    save_tensors(directory / model_directory.WEIGHTS, weights)
     refused(directory, r"2 weights do not fit the recipe: .*encoder\.layers\.0\.self\.q\.weight: missing instead of")
 
 
@@ -412,24 +413,29 @@ def test_a_flipped_bit_in_tokenizers_and_features(directory: Path, name: str) ->
 def test_copy(directory: Path, tmp_path: Path) -> None:
     (directory / "checkpoints").mkdir()
     (directory / "metrics.jsonl").write_bytes(b"{}\n")
-    weights = {name: 2 * value for name, value in load_file(directory / store.WEIGHTS).items()}
-    store.copy_model(
-        directory, tmp_path / "copy", weights, after=7, made_of=[7], version=store.model_version(directory)
+    weights = {name: 2 * value for name, value in load_file(directory / model_directory.WEIGHTS).items()}
+    model_directory.copy_model(
+        directory, tmp_path / "copy", weights, after=7, made_of=[7], version=model_directory.model_version(directory)
     )
     names = {path.name for path in (tmp_path / "copy").iterdir()}
     assert names == {"recipe.yaml", "manifest.json", "tokenizers", "features", "weights.safetensors"}
     bundle = store.open_model(tmp_path / "copy", device=CPU, dtype=None)
     assert all(torch.equal(value, weights[name]) for name, value in bundle.model.state_dict().items())
     with pytest.raises(UserError, match="exists"):
-        store.copy_model(
-            directory, tmp_path / "copy", weights, after=7, made_of=[7], version=store.model_version(directory)
+        model_directory.copy_model(
+            directory,
+            tmp_path / "copy",
+            weights,
+            after=7,
+            made_of=[7],
+            version=model_directory.model_version(directory),
         )
     assert {path.name for path in tmp_path.iterdir()} == {"model", "copy"}
 
 
 @pytest.mark.parametrize("name", ["recipe.yaml", "tokenizers/shared.json", "features/features.json"])
 def test_a_damaged_model_is_not_copied(directory: Path, tmp_path: Path, name: str) -> None:
-    weights = load_file(directory / store.WEIGHTS)
+    weights = load_file(directory / model_directory.WEIGHTS)
     for content in (b"", None):
         (directory / name).unlink()
         if content is None:
@@ -437,8 +443,13 @@ def test_a_damaged_model_is_not_copied(directory: Path, tmp_path: Path, name: st
         else:
             (directory / name).write_bytes(content)
         with pytest.raises(UserError, match=f"{name}: .*(damaged|missing)"):
-            store.copy_model(
-                directory, tmp_path / "copy", weights, after=7, made_of=[7], version=store.model_version(directory)
+            model_directory.copy_model(
+                directory,
+                tmp_path / "copy",
+                weights,
+                after=7,
+                made_of=[7],
+                version=model_directory.model_version(directory),
             )
     assert {path.name for path in tmp_path.iterdir()} == {"model"}
 
@@ -456,7 +467,17 @@ def test_a_model_is_as_deep_as_its_recipe_decodes(chosen: dict[str, Any], depth:
     assert make_bundle(decoding=chosen).depth == depth
 
 
-@pytest.mark.parametrize("name", [store.WEIGHTS, store.RECIPE, store.MANIFEST, "checkpoints", "evaluation", "anything"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        model_directory.WEIGHTS,
+        model_directory.RECIPE,
+        model_directory.MANIFEST,
+        "checkpoints",
+        "evaluation",
+        "anything",
+    ],
+)
 def test_links_inside_a_model_directory(directory: Path, tmp_path: Path, name: str) -> None:
     """They may lead to files of others, which a later step would read or replace."""
     elsewhere = tmp_path / "elsewhere"
@@ -471,7 +492,7 @@ def test_links_inside_a_model_directory(directory: Path, tmp_path: Path, name: s
 @pytest.mark.parametrize("files", ["none", "no tokenizers.json", "no features.json", "one more"])
 def test_files_that_the_manifest_does_not_name(directory: Path, tmp_path: Path, files: str) -> None:
     """They have no hash, so that they may be of another model."""
-    manifest = store.read_manifest(directory)
+    manifest = model_directory.read_manifest(directory)
     names = dict(manifest["files"])
     if files == "none":
         names = {}
@@ -479,22 +500,25 @@ def test_files_that_the_manifest_does_not_name(directory: Path, tmp_path: Path, 
         (directory / "tokenizers" / "more.json").write_bytes(b"{}")
     else:
         del names[{"no tokenizers.json": "tokenizers/tokenizers.json"}.get(files, "features/features.json")]
-    write_sealed(directory / store.MANIFEST, {**manifest, "files": names})
+    write_sealed(directory / model_directory.MANIFEST, {**manifest, "files": names})
     refused(directory, "does not name (tokenizers|features)/")
     with pytest.raises(UserError, match="does not name"):
-        version = store.model_version(directory)
-        store.copy_model(directory, tmp_path / "copy", {}, after=7, made_of=[7], version=version)
+        version = model_directory.model_version(directory)
+        model_directory.copy_model(directory, tmp_path / "copy", {}, after=7, made_of=[7], version=version)
     assert not (tmp_path / "copy").exists()
 
 
 def test_a_model_that_is_replaced_while_it_is_copied(directory: Path, tmp_path: Path) -> None:
     """Weights of the old one would get the vocabularies of the new one."""
-    weights, version = load_tensors(directory / store.WEIGHTS, hint=""), store.model_version(directory)
+    weights, version = (
+        load_tensors(directory / model_directory.WEIGHTS, hint=""),
+        model_directory.model_version(directory),
+    )
     twin = write_twin(tmp_path / "twin", lines=shifted(LINES))
     directory.rename(tmp_path / "aside")
     twin.rename(directory)
     with pytest.raises(UserError, match="is being replaced while it is read"):
-        store.copy_model(directory, tmp_path / "copy", weights, after=7, made_of=[7], version=version)
+        model_directory.copy_model(directory, tmp_path / "copy", weights, after=7, made_of=[7], version=version)
     assert not (tmp_path / "copy").exists()
 
 
@@ -503,12 +527,12 @@ def test_a_copy_is_not_written_where_its_source_is(directory: Path, tmp_path: Pa
     source = directory.rename(tmp_path / f".copy.{suffix}")
     content = {path: path.read_bytes() for path in source.rglob("*") if path.is_file()}
     with pytest.raises(UserError, match="the name under which the copy would be written"):
-        version = store.model_version(source)
-        store.copy_model(source, tmp_path / "copy", {}, after=7, made_of=[7], version=version)
+        version = model_directory.model_version(source)
+        model_directory.copy_model(source, tmp_path / "copy", {}, after=7, made_of=[7], version=version)
     assert {path: path.read_bytes() for path in source.rglob("*") if path.is_file()} == content
 
 
-@pytest.mark.parametrize("name", [store.WEIGHTS, store.RECIPE, store.MANIFEST])
+@pytest.mark.parametrize("name", [model_directory.WEIGHTS, model_directory.RECIPE, model_directory.MANIFEST])
 def test_a_pipe_is_not_waited_for(directory: Path, name: str) -> None:
     (directory / name).unlink()
     os.mkfifo(directory / name)

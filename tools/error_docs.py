@@ -102,7 +102,11 @@ GROUPS = (
         "",
         (*_application("train", "run_checks", "validate", "finetune", "continue_training"), "training/"),
     ),
-    Group("Model directories and other files", "", ("store.py", "files.py", "tensors.py", *_application("average"))),
+    Group(
+        "Model directories and other files",
+        "",
+        ("model_directory.py", "store.py", "files.py", "tensors.py", *_application("average")),
+    ),
     Group(
         "`sparsenmt decode`",
         "",

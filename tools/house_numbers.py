@@ -41,7 +41,6 @@ REASONS = {
     "sparsenmt.commands.message_options": "two options of every command: no table of commands in it",
     "sparsenmt.data.features.source_features": "the features themselves; `feature_set` saves a set of them",
     "sparsenmt.data.features.word_frequency": "counts and ranks of words: no feature in it",
-    "sparsenmt.data.prepare.stages": "what is done already in a directory: no text in it",
     "sparsenmt.data.tagging.taggers": "the tagging programs themselves, with their words and tags: no token in it",
     "sparsenmt.data.tokenizers.pipeline_description": "a file format, beside `sentencepiece_model`: no package is read",
     "sparsenmt.data.tokenizers.unigram_seeds": "an algorithm of its own, that sentencepiece lacks",

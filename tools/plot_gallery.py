@@ -21,9 +21,9 @@ from sparsenmt.cli import run
 from sparsenmt.commands.analyze.group import REPORTS
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.data.word_spaces import is_unspaced
+from sparsenmt.model_directory import read_recipe
 from sparsenmt.report.plots import check_plot, save
-from sparsenmt.store import read_recipe
-from sparsenmt.workflows.evaluation.test_sets import recipe_text
+from sparsenmt.workflows.evaluation.reference_texts import recipe_text
 
 if TYPE_CHECKING:  # matplotlib is an optional package
     from matplotlib.figure import Figure

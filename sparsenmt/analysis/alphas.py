@@ -24,11 +24,11 @@ from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import Transform
+from sparsenmt.model_directory import WEIGHTS, read_recipe
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.report.plots import Panel, describe, panel_grid
 from sparsenmt.report.tables import Report, Table, columns
 from sparsenmt.storage.tensors import load_tensors
-from sparsenmt.store import WEIGHTS, read_recipe
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.merge import merge_adapters
 from sparsenmt.training.training_log import logged_values

@@ -37,13 +37,14 @@ from sparsenmt.evaluation.metrics import check_scoring
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.model.sites import SiteName
+from sparsenmt.model_directory import read_recipe
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.plot_labels import shortened
 from sparsenmt.report.plots import describe
 from sparsenmt.report.tables import Report, render
-from sparsenmt.store import Bundle, open_model, read_recipe
+from sparsenmt.store import Bundle, open_model
 
 if TYPE_CHECKING:  # matplotlib is an optional package
     from matplotlib.figure import Figure

@@ -22,9 +22,10 @@ from sparsenmt.assemble import build_model
 from sparsenmt.errors import UserError
 from sparsenmt.metric import lower_is_better, metric_label
 from sparsenmt.model.sites import SITES, SiteName
+from sparsenmt.model_directory import WEIGHTS, read_recipe
 from sparsenmt.report.plots import Panel, describe, panel_grid
 from sparsenmt.report.tables import Report, Table, Value, columns
-from sparsenmt.store import WEIGHTS, open_model, read_recipe
+from sparsenmt.store import open_model
 from sparsenmt.training.training_log import logged_values
 
 _STEP, _MOST = 0.1, 8

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sparsenmt.errors import UserError
 from sparsenmt.model.sites import SITES, SiteName
-from sparsenmt.store import read_manifest, read_recipe
+from sparsenmt.model_directory import read_manifest, read_recipe
 
 
 def heads_by_model(models: Mapping[str, Path], values: Sequence[str]) -> dict[str, Mapping[SiteName, Collection[int]]]:

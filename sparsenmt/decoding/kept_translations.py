@@ -11,26 +11,23 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.translate import translate_lines
-from sparsenmt.errors import UserError
+from sparsenmt.kept_work import KeptWork, request_digest
 from sparsenmt.model.depth_plan import Depth
+from sparsenmt.model_directory import ModelIdentity
 from sparsenmt.recipe.schema import Decoding
-from sparsenmt.storage.files import make_directories, read_sealed, sha256_text, write_sealed
-from sparsenmt.storage.records import typed
-from sparsenmt.store import Bundle, ModelIdentity
+from sparsenmt.storage.files import make_directories, sha256_text
+from sparsenmt.store import Bundle
 
 _WINDOW = 1024  # lines that are sorted by length together; an interrupted run loses no more
-_DAMAGED_HINT = "It is computed again."
 
 
 @dataclass(frozen=True)
 class _CachedTranslations:
     """A file of the cache."""
 
-    work: dict[str, Any]
     translations: list[str]
 
 
@@ -55,25 +52,19 @@ class KeptTranslations:
     ) -> None:
         self.lines = list(lines)
         self._options = options
-        self._work = dict(
+        self._asked = dict(
             model=identity.digest,
             max_source_length=identity.max_source_length,
             text=sha256_text(json.dumps(self.lines)),
             decoding={**options.at(None).recorded(), "batch_tokens": batch_tokens or options.batch_tokens},
             window=_WINDOW,
         )
-        self.directory = directory / sha256_text(json.dumps(self._work, sort_keys=True))[:16]
+        self.directory = directory / request_digest(self._asked)[:16]
 
     def cached(self, depth: Depth) -> list[str]:
         """Return the cached translations of the first lines, or of all."""
-        path = self._path(depth)
-        if not path.exists():
-            return []
-        try:
-            kept = typed(read_sealed(path, hint=_DAMAGED_HINT), _CachedTranslations, path, hint=_DAMAGED_HINT)
-        except UserError:
-            return []
-        return kept.translations[: len(self.lines)] if kept.work == self._work else []
+        kept = self._kept(depth).find()
+        return [] if kept is None else kept.translations[: len(self.lines)]
 
     def at(self, bundle: Bundle, depth: Depth, *, advance: Callable[[int], object] | None = None) -> list[str]:
         """Return the translations of all lines; those that are not cached are computed and cached.
@@ -91,8 +82,8 @@ class KeptTranslations:
             made = translate_lines(bundle, window, self._options.at(depth), advance=advance, window=_WINDOW)
             found += [each.text for each in made]
             make_directories(self.directory)
-            write_sealed(self._path(depth), {"work": self._work, "translations": found})
+            self._kept(depth).write(translations=found)
         return found
 
-    def _path(self, depth: Depth) -> Path:
-        return self.directory / f"{depth[0]}-{depth[1]}.json"
+    def _kept(self, depth: Depth) -> KeptWork[_CachedTranslations]:
+        return KeptWork(self.directory / f"{depth[0]}-{depth[1]}.json", self._asked, _CachedTranslations)

@@ -6,7 +6,6 @@ that are done, and the weights of the best one of each size (layers and heads).
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -24,19 +23,17 @@ from sparsenmt.depth_selector.training import (
     train_classifier,
 )
 from sparsenmt.errors import UserError
-from sparsenmt.storage.files import changed_values, describe_change, make_directories, read_sealed, write_sealed
-from sparsenmt.storage.records import typed
+from sparsenmt.kept_work import AGAIN, KeptWork
+from sparsenmt.storage.files import make_directories
 from sparsenmt.storage.tensors import load_tensors, save_tensors
 
 _RECORD = "search.json"
-_DAMAGED_HINT = "It is computed again."
 
 
 @dataclass(frozen=True)
 class _SearchRecord:
     """The record of completed trials."""
 
-    work: dict[str, Any]
     trials: list[Trial]
 
 
@@ -51,7 +48,7 @@ class HyperparameterSearch:
 
     def __init__(self, directory: Path, task: Mapping[str, Any], cells: Sequence[Hyperparameters]) -> None:
         self._directory = directory
-        self._task = json.loads(json.dumps(task))
+        self._kept = KeptWork(directory / _RECORD, task, _SearchRecord)
         self._cells = list(cells)
         self.trials: list[Trial] = []
         """The completed trials."""
@@ -63,20 +60,20 @@ class HyperparameterSearch:
 
     def _recover(self) -> str | None:
         """Read the completed trials; returns the reason why they cannot be used."""
-        path, sizes = self._directory / _RECORD, set[tuple[int, int]]()
-        if not path.exists():
+        sizes = set[tuple[int, int]]()
+        if not self._kept.path.exists():
             return None
         try:
-            record = typed(read_sealed(path, hint=_DAMAGED_HINT), _SearchRecord, path, hint=_DAMAGED_HINT)
-            if changed := changed_values(record.work, self._task):
-                return describe_change(*changed[0])
+            record, differences = self._kept.read()
+            if differences:
+                return differences
             own = {cell: cell for cell in self._cells}  # the same cell may be written with 1 and with 1.0
             if best_of(record.trials).cell not in own:
                 return "the best combination so far is not in the grid"
             for best in best_of_sizes(record.trials):
                 weights = self._weights(replace(best, cell=own.get(best.cell, best.cell)))
                 if best.cell in own and weights.exists():  # otherwise this size is trained again
-                    load_tensors(weights, hint=_DAMAGED_HINT)
+                    load_tensors(weights, hint=AGAIN)
                     sizes.add(best.cell.size)
         except (UserError, ValueError):  # there are no trials
             return "the record of completed trials is damaged"
@@ -112,8 +109,7 @@ class HyperparameterSearch:
             self.trials.append(trial)
             if trial in best_of_sizes(self.trials):
                 save_tensors(self._weights(trial), weights)
-            trials = [asdict(each) for each in self.trials]
-            write_sealed(self._directory / _RECORD, {"work": self._task, "trials": trials})
+            self._kept.write(trials=[asdict(each) for each in self.trials])
             self._remove_leftovers()
         finite = [trial for trial in best_of_sizes(self.trials) if math.isfinite(trial.loss)]
         if not finite:
@@ -122,7 +118,7 @@ class HyperparameterSearch:
                 where="--learning-rate",
                 hint="Lower it.",
             )
-        return [(trial, load_tensors(self._weights(trial), hint=_DAMAGED_HINT)) for trial in finite]
+        return [(trial, load_tensors(self._weights(trial), hint=AGAIN)) for trial in finite]
 
     def _weights(self, trial: Trial) -> Path:
         return self._directory / f"{trial.cell.key}.safetensors"

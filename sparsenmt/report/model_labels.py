@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sparsenmt.errors import UserError
-from sparsenmt.store import read_manifest
+from sparsenmt.model_directory import read_manifest
 
 
 def check_models(models: Sequence[Path]) -> None:

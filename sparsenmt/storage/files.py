@@ -322,19 +322,32 @@ def _check_own_directory(path: Path) -> None:
 
 
 @contextmanager
-def empty_partial(directory: Path, activity: str) -> Iterator[Path]:
-    """The temporary directory of `locked_partial`, emptied; removed in the end if the block did not rename it."""
-    with locked_partial(directory, activity) as partial:
-        made = os.lstat(partial)
-        try:
-            for path in partial.iterdir():
-                remove_tree(path)
-            yield partial
-        finally:
-            # If the block renamed it, another process may have made its own under this name.
-            with suppress(OSError):
-                if os.path.samestat(made, os.lstat(partial)):
-                    remove_tree(partial)
+def emptied(partial: Path) -> Iterator[None]:
+    """Empty the directory of `locked_partial`, and remove it in the end if the block did not rename it."""
+    made = os.lstat(partial)
+    try:
+        for path in partial.iterdir():
+            remove_tree(path)
+        yield
+    finally:
+        # If the block renamed it, another process may have made its own under this name.
+        with suppress(OSError):
+            if os.path.samestat(made, os.lstat(partial)):
+                remove_tree(partial)
+
+
+@contextmanager
+def staging_directory(directory: Path, activity: str) -> Iterator[Path]:
+    """The temporary directory of `locked_partial`; before, `recover_directory` repairs what a killed process left.
+
+    Raises:
+        UserError: it cannot be created, or another process has locked it.
+    """
+    with ExitStack() as stack:
+        with explain_directory_errors(directory):
+            partial = stack.enter_context(locked_partial(directory, activity))
+        recover_directory(directory)
+        yield partial
 
 
 @contextmanager
@@ -351,10 +364,7 @@ def new_directory(directory: Path, source: Path | None = None) -> Iterator[Path]
         raise UserError(
             "has the name under which the copy would be written", where=str(source), hint="Name another output."
         )
-    with ExitStack() as stack:
-        with explain_directory_errors(directory):
-            partial = stack.enter_context(empty_partial(directory, "is writing this directory"))
-            recover_directory(directory)
+    with staging_directory(directory, "is writing this directory") as partial, emptied(partial):
         check_absent(directory)  # no other process of this program can publish it now
         yield partial
         check_absent(directory)
@@ -491,27 +501,6 @@ def _parse_json(data: bytes, path: Path, hint: str) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise DamagedFileError(f"not valid JSON: {error}", where=str(path), hint=hint) from None
-
-
-def changed_values(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]:
-    """The differences between two nested settings: key such as ``a.b[0]``, old value, new value."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        values = [(f"{key}.{name}" if key else str(name), old.get(name), new.get(name)) for name in {**old, **new}]
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        values = [(f"{key}[{i}]", a, b) for i, (a, b) in enumerate(zip(old, new, strict=True))]
-    else:
-        return [] if old == new else [(key, old, new)]
-    return [change for inner, a, b in values for change in changed_values(a, b, inner)]
-
-
-def describe_changes(old: Any, new: Any, key: str = "") -> list[str]:
-    """The differences between two nested settings as text: ``a.b is 1 instead of 2``, the new value first."""
-    return [describe_change(*change) for change in changed_values(old, new, key)]
-
-
-def describe_change(key: str, old: Any, new: Any) -> str:
-    """One of `changed_values` as text."""
-    return f"{key} is {json.dumps(new)} instead of {json.dumps(old)}"
 
 
 _OTHER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)  # UTF-32-LE begins as UTF-16-LE

@@ -20,7 +20,8 @@ from torch import Tensor
 from sparsenmt.errors import UserError
 from sparsenmt.storage.files import (
     DamagedFileError,
-    empty_partial,
+    emptied,
+    locked_partial,
     name_file_in_errors,
     partial_path,
     publish_directory,
@@ -190,7 +191,7 @@ def write_checkpoint(
         OSError: the disk is full or broken; incomplete files are removed.
     """
     final = directory / _FOLDER / f"update-{progress.update:08d}"
-    with name_file_in_errors(final), empty_partial(final, "writes this checkpoint") as partial:
+    with name_file_in_errors(final), locked_partial(final, "writes this checkpoint") as partial, emptied(partial):
         for name, tensors in (("weights", weights), ("optimizer", optimizer), ("random", random)):
             save_tensors(partial / f"{name}.safetensors", tensors)
         if streams:

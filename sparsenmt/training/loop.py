@@ -46,7 +46,7 @@ from sparsenmt.training.state import (
 )
 from sparsenmt.training.task import TrainingTask, UpdateBatches
 from sparsenmt.training.training_log import TrainingLog, head_values
-from sparsenmt.training.validation_history import best_updates, limit_reached, scheduled_validations
+from sparsenmt.training.validation import best_updates, limit_reached, scheduled_validations
 
 Validate = Callable[[Mapping[str, torch.Tensor]], Mapping[str, float]]
 """Weights in fp32 -> values by metric name; among them ``loss`` and the recipe's validation metric."""

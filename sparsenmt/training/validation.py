@@ -1,9 +1,9 @@
-"""Validation: the loss on the validation set, and metrics of its translations, in fp32."""
+"""Validations: the losses on the validation set, the best updates of a run, and where it ends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, TypeVar
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -11,73 +11,113 @@ import torch
 from sparsenmt.data.batching import IndexBatch, collate, length_batches
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.tokenizers.frame import NO_FRAMES, FramePair
+from sparsenmt.metric import lower_is_better
 from sparsenmt.model.protocol import Source, TranslationModel
+from sparsenmt.recipe.auxiliary_loss import AuxiliaryLoss
+from sparsenmt.recipe.schema import Training
 from sparsenmt.training.loss import negative_log_likelihood
+from sparsenmt.training.schedules import final_value
+from sparsenmt.training.state import Progress, ValidationResult
 
-M = TypeVar("M", bound=TranslationModel)
 
+@torch.inference_mode()
+def validation_losses(
+    model: TranslationModel,
+    dev: Dataset,
+    *,
+    device: torch.device,
+    batch_tokens: int,
+    depth: tuple[Sequence[int] | None, Sequence[int] | None] = (None, None),
+    frames: FramePair = NO_FRAMES,
+    most: int | None = None,
+) -> dict[str, float]:
+    """Compute the losses of a translation model on the validation set, in fp32; returns values by name.
 
-class Validator(Generic[M]):
-    """Computes the loss and the metrics with a model of its own, which exists during a validation only.
-
-    So neither its weights, also packed, nor the buffers of its searches take memory from the updates.
+    ``loss`` is the mean negative log-likelihood of a target token in nats, without label smoothing; ``NAME_closed``,
+    for each auxiliary loss, the share of source positions that its filters close.
 
     Args:
-        make: makes a model with these weights, in fp32, ready for decoding.
-        dev: the validation set.
-        metrics: name -> function that computes the metric with that model; called after the loss.
         depth: exits of the encoder and of the decoder that are evaluated; None: the deepest.
         frames: the tokens around sources and targets, of the recipe's languages.
-        most: sentences of the validation set for the loss, from the first; None: all.
+        most: sentences, from the first; None: all.
     """
+    total, tokens, positions = 0.0, 0, 0
+    closed: dict[str, float] = {}
+    lengths = np.maximum(dev.source_lengths + frames.source.size, dev.target_lengths + frames.target.size)
+    for chosen in length_batches(lengths[:most], batch_tokens):
+        index = IndexBatch(np.zeros(len(chosen), dtype=np.int64), np.asarray(chosen, dtype=np.int64))
+        batch = collate([dev], index, frames).to(device)
+        source = Source(batch.source, batch.source_valid, batch.features)
+        encoded = model.encode(source, exits=depth[0], compact=True)
+        (memory,) = encoded.memories.values()
+        (hidden,) = model.decode(batch.target_input, memory, exits=depth[1]).values()
+        nll = negative_log_likelihood(model, hidden[batch.target_valid], batch.target_output[batch.target_valid])
+        total += float(nll.sum())
+        tokens += batch.target_tokens
+        positions += batch.source_tokens
+        source_lengths = batch.source_valid.sum(1)
+        (decided,) = encoded.decided.values()
+        for name, shares in decided.shares.items():
+            closed[name] = closed.get(name, 0.0) + float((shares.closed * source_lengths).sum())
+    means = {f"{name}_closed": value / max(positions, 1) for name, value in closed.items()}
+    return {"loss": total / max(tokens, 1), **means}
 
-    def __init__(
-        self,
-        make: Callable[[Mapping[str, torch.Tensor]], M],
-        dev: Dataset,
-        metrics: Mapping[str, Callable[[M], float]],
-        *,
-        device: torch.device,
-        batch_tokens: int,
-        depth: tuple[Sequence[int] | None, Sequence[int] | None] = (None, None),
-        frames: FramePair = NO_FRAMES,
-        most: int | None = None,
-    ) -> None:
-        self._make, self._dev, self._metrics = make, dev, dict(metrics)
-        self._encoder_exits, self._decoder_exits = depth
-        self._device, self._batch_tokens, self._frames, self._most = device, batch_tokens, frames, most
 
-    def __call__(self, weights: Mapping[str, torch.Tensor]) -> Mapping[str, float]:
-        """Validate these weights; returns values by name.
+def scheduled_validations(progress: Progress, options: Training) -> list[ValidationResult]:
+    """The validations at multiples of ``validation.every``: all but an additional one at the end of the run."""
+    return [each for each in progress.validated if each.update % options.validation.every == 0]
 
-        ``loss`` is the mean negative log-likelihood of a target token in nats, without label smoothing;
-        ``NAME_closed``, for each auxiliary loss, the share of source positions that its filters close.
-        """
-        model = self._make(weights)
-        values = self._losses(model)
-        values.update({name: measure(model) for name, measure in self._metrics.items()})
-        return values
 
-    @torch.inference_mode()
-    def _losses(self, model: M) -> dict[str, float]:
-        total, tokens, positions = 0.0, 0, 0
-        closed: dict[str, float] = {}
-        more = self._frames.source.size, self._frames.target.size
-        lengths = np.maximum(self._dev.source_lengths + more[0], self._dev.target_lengths + more[1])
-        for chosen in length_batches(lengths[: self._most], self._batch_tokens):
-            index = IndexBatch(np.zeros(len(chosen), dtype=np.int64), np.asarray(chosen, dtype=np.int64))
-            batch = collate([self._dev], index, self._frames).to(self._device)
-            source = Source(batch.source, batch.source_valid, batch.features)
-            encoded = model.encode(source, exits=self._encoder_exits, compact=True)
-            (memory,) = encoded.memories.values()
-            (hidden,) = model.decode(batch.target_input, memory, exits=self._decoder_exits).values()
-            nll = negative_log_likelihood(model, hidden[batch.target_valid], batch.target_output[batch.target_valid])
-            total += float(nll.sum())
-            tokens += batch.target_tokens
-            positions += batch.source_tokens
-            source_lengths = batch.source_valid.sum(1)
-            (decided,) = encoded.decided.values()
-            for name, shares in decided.shares.items():
-                closed[name] = closed.get(name, 0.0) + float((shares.closed * source_lengths).sum())
-        means = {f"{name}_closed": value / max(positions, 1) for name, value in closed.items()}
-        return {"loss": total / max(tokens, 1), **means}
+def best_updates(
+    validations: Sequence[ValidationResult], metric: str, count: int, losses: Mapping[str, AuxiliaryLoss]
+) -> list[int]:
+    """Updates of the best validations, best first, by their `rank`; ties go to the earlier update."""
+    ranked = sorted(validations, key=lambda each: (rank(each.values, metric, losses), each.update))
+    return [each.update for each in ranked[:count]]
+
+
+def rank(
+    values: Mapping[str, float], metric: str, losses: Mapping[str, AuxiliaryLoss]
+) -> tuple[bool, float, float, float]:
+    """A key that sorts the values of validations, the best ones first; ties go to the lower loss.
+
+    If losses have a target, validations within its tolerance come first, then those nearest to it: otherwise the
+    best one would be an early one, whose gates are still open.
+    """
+    sign = 1.0 if lower_is_better(metric) else -1.0
+    return math.isnan(values[metric]), _excess(values, losses), sign * values[metric], values["loss"]
+
+
+def losses_without_target(losses: Mapping[str, AuxiliaryLoss]) -> list[str]:
+    """Names of the auxiliary losses that have a weight, and no target by which validations could be compared."""
+    return [
+        name
+        for name, loss in losses.items()
+        if loss.target is None and (loss.weight is None or final_value(loss.weight) != 0)
+    ]
+
+
+def _excess(values: Mapping[str, float], losses: Mapping[str, AuxiliaryLoss]) -> float:
+    """The sum, over losses with a target, of how far the closed share lies outside the target's tolerance."""
+    return sum(
+        max(abs(values[f"{name}_closed"] - final_value(loss.target)) - loss.tolerance, 0.0)
+        for name, loss in losses.items()
+        if loss.target is not None
+    )
+
+
+def stale_validations(progress: Progress, metric: str, losses: Mapping[str, AuxiliaryLoss]) -> int:
+    """The number of validations since the best one."""
+    updates = [each.update for each in progress.validated]
+    best = best_updates(progress.validated, metric, 1, losses)
+    return len(updates) - 1 - updates.index(best[0]) if updates else 0
+
+
+def limit_reached(progress: Progress, options: Training, losses: Mapping[str, AuxiliaryLoss]) -> bool:
+    """True if the run has reached one of the recipe's limits: updates, epochs or patience."""
+    patience = options.validation.patience
+    return (
+        progress.update >= options.max_updates
+        or (options.max_epochs is not None and progress.epoch >= options.max_epochs)
+        or (patience is not None and stale_validations(progress, options.validation.metric, losses) >= patience)
+    )

@@ -11,7 +11,7 @@ import pytest
 
 from sparsenmt.cli import cli
 from sparsenmt.commands.lazy_group import LazyGroup
-from sparsenmt.store import read_recipe
+from sparsenmt.model_directory import read_recipe
 from sparsenmt.workflows.evaluation.evaluate import ModelRun
 from tests.commands.support import Run
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sparsenmt import store
+from sparsenmt import model_directory, store
 from sparsenmt.assemble import load_recipe
 from sparsenmt.cli import run
 from sparsenmt.data.input_line import input_lines
@@ -84,7 +84,7 @@ def test_what_was_taken_is_written_and_said(command: Run, short: Path) -> None:
         r"\(last 2: loss \d\.\d{3}; last 3: loss \d\.\d{3}\)\n",
         result.err,
     )
-    record = store.read_manifest(short)["average"]
+    record = model_directory.read_manifest(short)["average"]
     assert (record["taken"], record["by"]) == ([12], ["loss"])
     assert [each["updates"] for each in record["candidates"]] == [[12], [8, 12], [4, 8, 12]]
     losses = [each["values"]["loss"] for each in record["candidates"]]
@@ -99,7 +99,7 @@ def test_exactly_the_mean_without_a_choice(command: Run, short: Path) -> None:
     assert 'changed: training.choose_average is "none" instead of "dev"' in result.err
     assert "short/weights.safetensors: the mean of 3 checkpoints, updates 4, 8, 12\n" in result.err
     assert_same(load_file(short / "weights.safetensors"), average_weights(find_checkpoints(short)))
-    assert store.read_manifest(short)["average"] is None
+    assert model_directory.read_manifest(short)["average"] is None
 
 
 def test_a_loss_with_a_weight_only_leaves_no_choice(command: Run, workspace: Path) -> None:
@@ -116,8 +116,8 @@ def test_an_interrupt_during_the_choice_loses_nothing(
     expected = {path.name: path.read_bytes() for path in short.iterdir() if path.is_file()}
     (short / "weights.safetensors").unlink()
     if place == "mean":
-        write_sealed(short / "manifest.json", {**store.read_manifest(short), "average": None})
-    module, name = (checkpoint_choice, "average_weights") if place == "mean" else (store, "write_weights")
+        write_sealed(short / "manifest.json", {**model_directory.read_manifest(short), "average": None})
+    module, name = (checkpoint_choice, "average_weights") if place == "mean" else (model_directory, "write_weights")
 
     def stop(*_: object, **__: object) -> NoReturn:
         raise Interrupted(signal.SIGTERM)
@@ -138,8 +138,10 @@ def test_runs_of_before_the_choice(command: Run, short: Path) -> None:
     recipe = short / "recipe.yaml"
     text = "\n".join(line for line in unseal_text(recipe.read_text()).split("\n") if "choose_average" not in line)
     recipe.write_text(seal_text(text))
-    write_sealed(short / "manifest.json", {k: v for k, v in store.read_manifest(short).items() if k != "average"})
-    assert store.read_recipe(short).training.choose_average == "dev"
+    write_sealed(
+        short / "manifest.json", {k: v for k, v in model_directory.read_manifest(short).items() if k != "average"}
+    )
+    assert model_directory.read_recipe(short).training.choose_average == "dev"
     assert "nothing is left to do" in command("train", "small.yaml", "directory=short", *AVERAGED).err
     assert command("decode", "short", stdin=b"a\n").code == 0
     assert command("average", "short", "--last", "3").code == 0
@@ -148,9 +150,11 @@ def test_runs_of_before_the_choice(command: Run, short: Path) -> None:
 
 def test_several_numbers_of_the_command(command: Run, short: Path) -> None:
     chosen = (short / "weights.safetensors").read_bytes()
-    expected = store.read_manifest(short)["average"]
+    expected = model_directory.read_manifest(short)["average"]
     assert command("average", "short", "--last", "3").code == 0
-    assert (short / "weights.safetensors").read_bytes() != chosen and store.read_manifest(short)["average"] is None
+    assert (short / "weights.safetensors").read_bytes() != chosen and model_directory.read_manifest(short)[
+        "average"
+    ] is None
     result = command("average", "short", "--last", "1,2,3", "--output", "copy")
     assert result.code == 0, result.err
     title, heads, _, *rows = result.out.decode().splitlines()
@@ -161,7 +165,11 @@ def test_several_numbers_of_the_command(command: Run, short: Path) -> None:
     assert "copy/weights.safetensors: update 12: the best on the validation text" in result.err
     assert command("average", "short", "--last", "1,2,3").out == result.out
     assert (short / "weights.safetensors").read_bytes() == (Path("copy/weights.safetensors")).read_bytes() == chosen
-    assert store.read_manifest(short)["average"] == store.read_manifest(Path("copy"))["average"] == expected
+    assert (
+        model_directory.read_manifest(short)["average"]
+        == model_directory.read_manifest(Path("copy"))["average"]
+        == expected
+    )
     assert "exclude" in command("average", "short", "--last", "1,2", "--update", "4").err
     assert "are only 3 checkpoints" in command("average", "short", "--last", "1,9").err
 
@@ -189,7 +197,7 @@ def test_a_damaged_best_checkpoint_is_left_out(command: Run, workspace: Path) ->
     lost = f"the best single one, update {first.update}, was not kept"
     assert f"worse/weights.safetensors: update 12; {lost}\n" in result.err
     warning = f"the checkpoint of update {first.update} is damaged: the weights are without it"
-    assert store.read_manifest(Path("worse"))["warnings"] == [warning]
+    assert model_directory.read_manifest(Path("worse"))["warnings"] == [warning]
 
 
 def test_every_process_returns_when_the_weights_are_there(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,16 +15,17 @@ from sparsenmt.decoding.decoding_time import DecodingTime
 from sparsenmt.decoding.translate import Translation
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.evaluation.significance import PairedTest, compare
+from sparsenmt.model_directory import read_recipe
 from sparsenmt.recipe.choices import SignificanceMethod
 from sparsenmt.report.tables import Report
 from sparsenmt.storage.files import read_sealed, sha256_text, write_sealed
-from sparsenmt.store import open_model, read_recipe
+from sparsenmt.store import open_model
 from sparsenmt.workflows.evaluation import compare as comparing
 from sparsenmt.workflows.evaluation import evaluate as evaluating
 from sparsenmt.workflows.evaluation.compare import CompareRequest, ModelComparison
 from sparsenmt.workflows.evaluation.evaluate import Evaluation, SiteAttention, translate_in_batches, translate_text
 from sparsenmt.workflows.evaluation.experiment import Experiment
-from sparsenmt.workflows.evaluation.test_sets import TestText, given_text
+from sparsenmt.workflows.evaluation.reference_texts import TestText, given_text
 from tests.commands.support import Run, python
 
 TEST = ["--source", "corpus/test.en", "--reference", "corpus/test.de"]

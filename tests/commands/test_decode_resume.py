@@ -15,13 +15,13 @@ import pytest
 import torch
 
 from sparsenmt.decoding import translate
+from sparsenmt.model_directory import WEIGHTS
 from sparsenmt.native import cache, choice
 from sparsenmt.native.build import SWITCH
 from sparsenmt.native.kernels import kernels
 from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.resumable import resumable_output
 from sparsenmt.storage.tensors import load_tensors, save_tensors
-from sparsenmt.store import WEIGHTS
 from tests.commands.support import Result, Run, program
 
 LINES = 20  # of corpus/test.en

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparsenmt import store
+from sparsenmt import model_directory
 from sparsenmt.data import demo_corpus
 from sparsenmt.data.prepare import pipeline as prepare
 from sparsenmt.decoding import translate
@@ -58,7 +58,7 @@ STAGES: list[tuple[ModuleType, str, int]] = [
     (demo_corpus, "write_lines", 1),
     (demo_corpus, "write_lines", 8),
     (prepare, "write_manifest", 1),
-    (store, "write_weights", 1),
+    (model_directory, "write_weights", 1),
     (translate, "encoded_batch", 1),  # of the validation before the first update
     (translate, "encoded_batch", 3),  # the second is a validation's
     (demo, "write_lines", 1),

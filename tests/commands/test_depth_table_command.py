@@ -16,9 +16,9 @@ from sparsenmt.cli import run
 from sparsenmt.commands.options import whole_numbers
 from sparsenmt.decoding import translate
 from sparsenmt.errors import UserError
+from sparsenmt.model_directory import WEIGHTS
 from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.storage.tensors import load_tensors, save_tensors
-from sparsenmt.store import WEIGHTS
 from tests.analysis.test_plots import check_picture
 from tests.commands.support import Diagram, Run
 

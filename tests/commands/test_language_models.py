@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from sparsenmt import store
+from sparsenmt import model_directory, store
 from sparsenmt.cli import run
 from sparsenmt.data import line_parts
 from sparsenmt.data.demo_corpus import write_demo_corpus
@@ -24,7 +24,7 @@ from sparsenmt.data.vocabulary import EOS
 from sparsenmt.storage.files import read_sealed, write_sealed
 from sparsenmt.storage.records import file_entry
 from sparsenmt.workflows.evaluation import evaluate_text, score_text
-from sparsenmt.workflows.evaluation.test_sets import PlainText
+from sparsenmt.workflows.evaluation.reference_texts import PlainText
 from tests.commands.support import Run
 
 PAIR = ("--source", "texts/dev.en", "--reference", "texts/dev.de")
@@ -189,7 +189,7 @@ def test_an_interrupted_run_is_the_same_in_the_end(texts: Run) -> None:
     texts("train", "text.yaml", "directory=again", "training.max_updates=7")
     found = texts("train", "text.yaml", "directory=again")
     assert "resumes after update 7" in found.err
-    assert store.weights_digest(Path("again")) == store.weights_digest(Path("lm"))
+    assert model_directory.weights_digest(Path("again")) == model_directory.weights_digest(Path("lm"))
 
 
 def test_lines_are_continued(texts: Run) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from sparsenmt.cli import run
-from sparsenmt.store import open_model, read_manifest, read_recipe
+from sparsenmt.model_directory import read_manifest, read_recipe
+from sparsenmt.store import open_model
 from tests.commands.support import Run
 
 TEXT = "corpus/test.en"

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from sparsenmt import store
+from sparsenmt import model_directory
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.tokenizers.frame import Frames
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.translate import translate_lines
-from sparsenmt.store import Bundle, open_model, read_manifest
+from sparsenmt.model_directory import read_manifest
+from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.conversion import vocabulary_slice
 from tests.commands.support import Run
 
@@ -72,7 +73,7 @@ def test_layers_and_vocabulary_at_once_and_training_on(command: Run, few: Path) 
 def test_a_shortlist_is_cut(command: Run, few: Path) -> None:
     made = command("shortlist", "model", "few.en", "few.de", "-o", "few.shortlist", "--first", "20", "--best", "10")
     assert made.code == 0, made.err
-    changed = store.read_recipe(Path("model"))
+    changed = model_directory.read_recipe(Path("model"))
     use = changed.decoding.model_copy(update={"shortlist": str(Path("few.shortlist").resolve())})
     bundle = open_model("model")
     listed = bundle.shortlist(use)
@@ -121,7 +122,7 @@ def test_an_interrupt_leaves_nothing(command: Run, few: Path, monkeypatch: pytes
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(store, "save_tensors", stop)
+    monkeypatch.setattr(model_directory, "save_tensors", stop)
     before = sorted(path.name for path in Path().iterdir())
     assert command("slice", "model", "cut", "--vocabulary", "few.en").code != 0
     assert sorted(path.name for path in Path().iterdir() if path.name[0] != ".") == before

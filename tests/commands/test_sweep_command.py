@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from sparsenmt.errors import UserError
-from sparsenmt.store import read_manifest, read_recipe, weights_after
+from sparsenmt.model_directory import read_manifest, read_recipe, weights_after
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.loop import Trainer
 from sparsenmt.workflows.evaluation import evaluate as evaluating

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from sparsenmt import store
+from sparsenmt import model_directory
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.errors import UserError
@@ -64,7 +64,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("run") / "model"
     recipe = recipe_with(directory)
     tokenizer = train_tokenizer(recipe.data.tokenizer.model_copy(update={"kind": "char"}), ["ab", "cd"])
-    store.initialise(directory, recipe, Tokenizers(tokenizer, tokenizer, True), FeatureSet({}), "print")
+    model_directory.initialise(directory, recipe, Tokenizers(tokenizer, tokenizer, True), FeatureSet({}), "print")
     return directory
 
 
@@ -128,14 +128,14 @@ def test_changes_that_make_no_other_run(begun: Path, changes: dict[str, object],
 )
 def test_changes_that_make_another_run(begun: Path, changes: dict[str, object]) -> None:
     """Each is named with both values; what is harmless beside it is not."""
-    before = (begun / store.RECIPE).read_bytes()
+    before = (begun / model_directory.RECIPE).read_bytes()
     with pytest.raises(UserError, match="another recipe") as caught:
         check(begun, **{**changes, "name": "other"})
     (key,) = changes
     named = caught.value.message.split("another recipe: ")[1]
     assert named.startswith((key.replace("__", ".").replace(".0", "[0]"), key.split("__")[0]))
     assert " instead of " in named and "name is" not in named
-    assert (begun / store.RECIPE).read_bytes() == before
+    assert (begun / model_directory.RECIPE).read_bytes() == before
 
 
 def test_all_keys_that_differ_are_listed(begun: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_schedule_that_ends_cannot_become_longer(begun: Path, tmp_path: Path, 
     """It falls to the last update: the updates that were done would have had other rates."""
     directory = tmp_path / schedule
     shutil.copytree(begun, directory)
-    store.write_recipe(directory, recipe_with(directory, training__schedule=schedule))
+    model_directory.write_recipe(directory, recipe_with(directory, training__schedule=schedule))
     check(directory, training__schedule=schedule, training__max_epochs=10)
     with pytest.raises(UserError, match=r"training\.max_updates is 200 instead of 100"):
         check(directory, training__schedule=schedule, training__max_updates=200)
@@ -170,7 +170,7 @@ def test_a_limit_that_was_passed_is_told(begun: Path) -> None:
 def test_a_schedule_that_ends_cannot_become_shorter(begun: Path, tmp_path: Path, schedule: str) -> None:
     directory = tmp_path / schedule
     shutil.copytree(begun, directory)
-    store.write_recipe(directory, recipe_with(directory, training__schedule=schedule))
+    model_directory.write_recipe(directory, recipe_with(directory, training__schedule=schedule))
     with pytest.raises(UserError, match=r"training\.max_updates is 60 instead of 100"):
         check(directory, training__schedule=schedule, training__max_updates=60)
 
@@ -180,7 +180,7 @@ def test_limits_that_were_none(begun: Path, tmp_path: Path) -> None:
     directory = tmp_path / "unlimited"
     shutil.copytree(begun, directory)
     limits: dict[str, object] = {"training__max_epochs": None, "training__validation__patience": None}
-    store.write_recipe(directory, recipe_with(directory, **limits))
+    model_directory.write_recipe(directory, recipe_with(directory, **limits))
     assert check(directory, **limits) == []
     assert check(directory, **{**limits, "training__max_epochs": 5}) == ["training.max_epochs"]
     for key, limit in (("training__max_epochs", 4), ("training__validation__patience", 99)):
@@ -214,7 +214,9 @@ def test_a_run_goes_on_as_what_it_began_as(
     directory = tmp_path / "run"
     tokenizers = Tokenizers.load(begun / "tokenizers")
     origin = {"path": "old", "sha256": recorded} if recorded else None
-    store.initialise(directory, recipe_with(directory), tokenizers, FeatureSet({}), "print", started_from=origin)
+    model_directory.initialise(
+        directory, recipe_with(directory), tokenizers, FeatureSet({}), "print", started_from=origin
+    )
     if message is None:
         assert check(directory, given, resumes) == []
     else:
@@ -229,7 +231,7 @@ def test_what_an_interrupted_beginning_leaves_is_no_obstacle(begun: Path, tmp_pa
     for name in ("tokenizers", "features"):
         shutil.copytree(begun / name, directory / name)
         assert check(directory, None, False) == []
-    for name in (store.RECIPE, store.MANIFEST):
+    for name in (model_directory.RECIPE, model_directory.MANIFEST):
         partial_path(directory / name).write_bytes(b"half")
     assert check(directory, None, False) == []
     (directory / "diary.txt").write_bytes(b"mine")
@@ -247,11 +249,11 @@ def test_a_longer_run_takes_harmless_changes_over(command: Run, workspace: Path)
     assert "model: resumes after update 12" in result.err
     for change in ("training.max_updates is 14 instead of 12", 'name is "renamed" instead of "small"'):
         assert change in result.err
-    recipe = store.read_recipe(workspace / "model")
+    recipe = model_directory.read_recipe(workspace / "model")
     assert (recipe.name, recipe.training.max_updates, recipe.training.log_every) == ("renamed", 14, 1)
     lines = [json.loads(line) for line in (workspace / "model/metrics.jsonl").read_bytes().splitlines()]
     assert [line["update"] for line in lines if line["kind"] == "train"] == [13, 14]
-    assert store.weights_after(workspace / "model") == 14
+    assert model_directory.weights_after(workspace / "model") == 14
     shown = command("train", "small.yaml", *changes)
     assert shown.code == 0 and "nothing is left to do" in shown.err and "changed" not in shown.err
 
@@ -265,12 +267,12 @@ def test_a_refused_change_changes_nothing(refused: Refused, workspace: Path) -> 
 def test_from_is_recorded_and_asked_for(command: Run, refused: Refused, workspace: Path) -> None:
     second = ["small.yaml", "directory=second"]
     assert command("train", *second, "training.max_updates=2", "--from", "model").code == 0
-    recorded = store.read_manifest(workspace / "second")["started_from"]
-    assert recorded == {"path": "model", "sha256": store.weights_digest(workspace / "model")}
+    recorded = model_directory.read_manifest(workspace / "second")["started_from"]
+    assert recorded == {"path": "model", "sha256": model_directory.weights_digest(workspace / "model")}
     for number, start_from in enumerate((["--from", "model"], []), 3):  # on resume it may be given, or left out
         result = command("train", *second, f"training.max_updates={number}", *start_from)
         assert result.code == 0 and f"resumes after update {number - 1}" in result.err
-    assert store.read_manifest(workspace / "second")["started_from"] == recorded
+    assert model_directory.read_manifest(workspace / "second")["started_from"] == recorded
     longer = [*second, "training.max_updates=9"]
     assert "not from these" in refused("train", *longer, "--from", "second")
     shutil.rmtree(workspace / "second/checkpoints")
@@ -286,7 +288,9 @@ def test_from_begins_with_these_weights(command: Run, workspace: Path) -> None:
     rate = ["training.learning_rate=1e-9", "training.max_updates=1"]
     assert command("train", "small.yaml", "directory=second", *rate, "--from", "model").code == 0
     assert command("train", "small.yaml", "directory=third", *rate).code == 0
-    model, second, third = (load_file(workspace / name / store.WEIGHTS) for name in ("model", "second", "third"))
+    model, second, third = (
+        load_file(workspace / name / model_directory.WEIGHTS) for name in ("model", "second", "third")
+    )
     assert all(float((second[name] - model[name]).abs().max()) < 1e-7 for name in model)
     assert any(float((third[name] - model[name]).abs().max()) > 1e-2 for name in model)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
 import signal
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from sparsenmt import store
+from sparsenmt import model_directory
+from sparsenmt.assemble import build_model
 from sparsenmt.errors import UserError
+from sparsenmt.model.transformer import Transformer
 from sparsenmt.storage.files import read_sealed, write_sealed
+from sparsenmt.workflows.training import validation
+from sparsenmt.workflows.training.prepare import open_data
 from tests.commands.support import Run, program
 
 Refused = Callable[..., str]
@@ -243,6 +249,35 @@ def test_the_validation_before_the_first_update_changes_nothing(
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+def test_a_validation_leaves_no_model(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its weights and the buffers of its searches would be there during the updates that follow."""
+    recipe, made = model_directory.read_recipe(workspace / "model"), list[weakref.ref[Transformer]]()
+    data, weights = open_data(recipe), load_file(workspace / "model/weights.safetensors")
+
+    def noted(*given: Any, **options: Any) -> Transformer:
+        model = build_model(*given, **options)
+        made.append(weakref.ref(model))
+        return model
+
+    def fail(*given: Any, **options: Any) -> list[str]:
+        raise UserError("no metric")
+
+    monkeypatch.setattr(validation, "build_model", noted)
+    validate = validation.make_validator(recipe, data, torch.device("cpu"), validation.validation_scoring(recipe, data))
+    gc.disable()
+    try:
+        found = validate(weights)
+        assert found == validate(weights) and {"loss", recipe.training.validation.metric} <= found.keys()
+        assert [model() for model in made] == [None, None]
+    finally:
+        gc.enable()
+    monkeypatch.setattr(validation, "corpus_scores", fail)
+    with pytest.raises(UserError, match="no metric"):
+        validate(weights)
+    gc.collect()  # the error had the frames
+    assert [model() for model in made] == [None, None, None]
+
+
 def test_a_loss_that_explodes(command: Run, workspace: Path) -> None:
     result = command("train", "small.yaml", "directory=new", "training.learning_rate=1e30")
     assert result.code == 2 and "lower training.learning_rate" in result.err
@@ -308,13 +343,15 @@ def test_a_mean_without_a_damaged_checkpoint_says_so(command: Run, workspace: Pa
     result = command("train", "small.yaml", "training.average_last=2", "training.choose_average=none")
     warning = "the checkpoint of update 8 is damaged: the weights are without it"
     assert result.code == 0 and f"warning: model: {warning}" in result.err and "updates 6, 12" in result.err
-    assert store.read_manifest(workspace / "model")["warnings"] == [warning]
+    assert model_directory.read_manifest(workspace / "model")["warnings"] == [warning]
     result = command("average", "model", "--output", "mean")
-    assert warning in result.err and store.read_manifest(workspace / "mean")["warnings"] == [warning]
+    assert warning in result.err and model_directory.read_manifest(workspace / "mean")["warnings"] == [warning]
     assert command("slice", "mean", "sliced", "--decoder-layers", "1").code == 0
-    assert store.read_manifest(workspace / "sliced")["warnings"] == [warning], "its weights are of the same mean"
+    assert model_directory.read_manifest(workspace / "sliced")["warnings"] == [warning], (
+        "its weights are of the same mean"
+    )
     result = command("average", "model", "--last", "1")
-    assert "damaged" not in result.err and store.read_manifest(workspace / "model")["warnings"] == []
+    assert "damaged" not in result.err and model_directory.read_manifest(workspace / "model")["warnings"] == []
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from sparsenmt.storage.files import read_sealed, seal_text, unseal_text
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.state import Progress
 from sparsenmt.workflows.evaluation.evaluate import evaluate
-from sparsenmt.workflows.evaluation.test_sets import TestText
+from sparsenmt.workflows.evaluation.reference_texts import TestText
 from sparsenmt.workflows.training import validation
 from sparsenmt.workflows.training.validation import recorded_tokenizer, validation_scoring
 from tests.commands import test_scoring_options as scored

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from sparsenmt.data.dataset import Dataset
+from sparsenmt.model_directory import MANIFEST
 from sparsenmt.storage.files import read_sealed, write_sealed
-from sparsenmt.store import MANIFEST, open_model
+from sparsenmt.store import open_model
 from tests.commands.support import Run
 
 LONG = "Sophie swims and " * 60 + "Sophie swims ."

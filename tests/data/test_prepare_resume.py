@@ -12,8 +12,8 @@ import pytest
 
 from sparsenmt.data.prepare import pipeline as prepare_module
 from sparsenmt.data.prepare.pipeline import PreparedData, prepare
-from sparsenmt.data.prepare.stages import Stages
 from sparsenmt.errors import UserError
+from sparsenmt.kept_work import Stages
 from sparsenmt.recipe import schema
 from sparsenmt.storage.files import DamagedFileError, directory_lock, partial_path
 

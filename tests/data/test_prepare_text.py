@@ -14,11 +14,11 @@ from click.testing import CliRunner
 
 from sparsenmt.commands.prepare import command
 from sparsenmt.data.prepare.pipeline import check_prepared_data, prepare
-from sparsenmt.data.prepare.stages import Stages
 from sparsenmt.data.prepared_data import PreparedData, PreparedText, read_manifest
 from sparsenmt.data.text import write_lines
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
 from sparsenmt.errors import UserError
+from sparsenmt.kept_work import Stages
 from sparsenmt.metric import TextCounts
 from sparsenmt.recipe import schema
 

@@ -12,8 +12,8 @@ from sparsenmt.decoding import kept_translations as kept_depths
 from sparsenmt.decoding.kept_translations import KeptTranslations
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.model.depth_plan import DepthPlan
+from sparsenmt.model_directory import ModelIdentity
 from sparsenmt.recipe.schema import Decoding
-from sparsenmt.store import ModelIdentity
 from tests.depth_selector.support import LINES, deep_bundle
 
 OPTIONS = Decoding(method="greedy", max_length_factor=0.5, max_length_offset=3)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from sparsenmt import store
+from sparsenmt import model_directory, store
 from sparsenmt.assemble import build_model
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
@@ -78,12 +78,14 @@ def make_world(folder: Path) -> None:
         (folder / f"text.{side}").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8", newline="\n")
     tokenizer = train_tokenizer(options.data.tokenizer, LINES)
     directory = folder / "model"
-    store.initialise(directory, options, Tokenizers(tokenizer, tokenizer, True), FeatureSet({}), "fingerprint")
+    model_directory.initialise(
+        directory, options, Tokenizers(tokenizer, tokenizer, True), FeatureSet({}), "fingerprint"
+    )
     for update in (1, 2):
         sizes = {"source_size": tokenizer.size, "target_size": tokenizer.size}
         weights = build_model(options.model, **sizes, seed=update).state_dict()
         write_checkpoint(directory, Progress(update=update), weights=weights, optimizer={}, random={})
-    store.write_weights(directory, weights, after=2, made_of=[2])
+    model_directory.write_weights(directory, weights, after=2, made_of=[2])
 
 
 def tree(folder: Path) -> dict[str, bytes]:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from sparsenmt import store
+from sparsenmt import model_directory
 from sparsenmt.assemble import build_model, load_resolved_recipe
 from sparsenmt.cli import run
 from sparsenmt.data.features.feature_set import FeatureSet
@@ -54,9 +54,11 @@ def write_model(directory: Path, lines: Sequence[str], seed: int) -> None:
     """A model directory with an untrained model and the characters of the lines as its vocabulary."""
     recipe = make_recipe()
     tokenizer = train_tokenizer(recipe.data.tokenizer, lines)
-    store.initialise(directory, recipe, Tokenizers(tokenizer, tokenizer, True), FeatureSet({}), f"fingerprint {seed}")
+    model_directory.initialise(
+        directory, recipe, Tokenizers(tokenizer, tokenizer, True), FeatureSet({}), f"fingerprint {seed}"
+    )
     model = build_model(recipe.model, source_size=tokenizer.size, target_size=tokenizer.size, seed=seed)
-    store.write_weights(directory, model.state_dict(), after=1, made_of=[1])
+    model_directory.write_weights(directory, model.state_dict(), after=1, made_of=[1])
 
 
 class Campaign:

@@ -18,7 +18,7 @@ import pytest
 import torch
 import yaml
 
-from sparsenmt import store
+from sparsenmt import model_directory
 from sparsenmt.errors import UserError
 from sparsenmt.importers.huggingface import read_weights
 from sparsenmt.importers.marian_files import read_marian_file
@@ -337,7 +337,7 @@ def test_an_interrupt_and_a_full_disk_leave_nothing(
         def write(*_: Any, error: BaseException = error, **__: Any) -> None:
             raise error
 
-        monkeypatch.setattr(store, "write_weights", write)
+        monkeypatch.setattr(model_directory, "write_weights", write)
         lab.run("import", source, lab.folder / "out", codes=(code,))
         assert lab.files() == before
 

@@ -18,7 +18,8 @@ from sparsenmt.storage.files import (
     DamagedFileError,
     atomic_writer,
     directory_lock,
-    empty_partial,
+    emptied,
+    locked_partial,
     make_directories,
     new_directory,
     partial_path,
@@ -159,7 +160,7 @@ def test_a_folder_is_no_json(tmp_path: Path) -> None:
 @contextmanager
 def replaced(place: Path) -> Iterator[Path]:
     """A new directory in place of an older one, as a checkpoint or prepared data are."""
-    with empty_partial(place, "is a test") as partial:
+    with locked_partial(place, "is a test") as partial, emptied(partial):
         yield partial
         publish_directory(partial, place)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from sparsenmt.data.prepare.stages import staging_directory
 from sparsenmt.data.text import write_lines
 from sparsenmt.errors import UserError
+from sparsenmt.model_directory import MANIFEST
 from sparsenmt.resumable import resumable_output
 from sparsenmt.storage import files
 from sparsenmt.storage.files import (
@@ -25,11 +25,12 @@ from sparsenmt.storage.files import (
     read_sealed,
     recover_directory,
     remove_tree,
+    staging_directory,
     write_bytes,
     write_sealed,
 )
 from sparsenmt.storage.records import check_file_entries, copy_files, file_entries_of, file_entry, is_plain_name
-from sparsenmt.store import MANIFEST, open_model
+from sparsenmt.store import open_model
 from sparsenmt.training.checkpoints import clean_checkpoints, write_checkpoint
 from sparsenmt.training.state import Progress
 from sparsenmt.training.training_log import TrainingLog
@@ -206,7 +207,7 @@ def make_new(path: Path) -> None:
 
 
 def stage(path: Path) -> None:
-    with staging_directory(path) as partial:
+    with staging_directory(path, "prepares these data") as partial:
         write_bytes(partial / "victim", b"new\n")
         publish_directory(partial, path)
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from sparsenmt.kept_work import changed_values, describe_changes
 from sparsenmt.storage.files import (
     DamagedFileError,
-    changed_values,
-    describe_changes,
     read_json,
     read_sealed,
     seal_text,

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from sparsenmt.data.dataset import Dataset
+from sparsenmt.model_directory import METRICS_FILE
 from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.recipe.schema import Training
-from sparsenmt.store import METRICS_FILE
 from sparsenmt.training import checkpoints, loop, segments, sentence_pairs
 from sparsenmt.training.checkpoints import clean_checkpoints, find_checkpoints
 from sparsenmt.training.loop import Trainer

@@ -13,7 +13,7 @@ from sparsenmt.data.tokenizers.frame import Frame, FramePair
 from sparsenmt.data.vocabulary import EOS, PAD
 from sparsenmt.model.protocol import Source
 from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients
-from sparsenmt.training.validation import Validator
+from sparsenmt.training.validation import validation_losses
 from tests.training.support import dataset_of, gradients, pairs, small_model
 
 FRAMES = FramePair(Frame((5,), (6,)), Frame((7, 8), start=9))
@@ -70,5 +70,5 @@ def test_validation_loss_is_that_of_the_sentences(tmp_path: Path) -> None:
     dev, model = dataset_of(tmp_path, pairs(9, 2)), small_model(4)
     batch = collate([dev], everything(9), FRAMES)
     result = accumulate_gradients(small_model(4), batch, Objective(0.0, "tokens", {}), UpdateTotals.of([batch]))
-    validator = Validator(lambda _: model, dev, {}, device=torch.device("cpu"), batch_tokens=60, frames=FRAMES)
-    assert validator({})["loss"] == pytest.approx(result.loss, rel=1e-9)
+    found = validation_losses(model, dev, device=torch.device("cpu"), batch_tokens=60, frames=FRAMES)
+    assert found["loss"] == pytest.approx(result.loss, rel=1e-9)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import shutil
-import weakref
 from pathlib import Path
 
 import pytest
@@ -22,8 +20,9 @@ from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary
 from sparsenmt.recipe.schema import AuxiliaryLoss
 from sparsenmt.sparsity.entmax import AdaptiveEntmax
 from sparsenmt.training.checkpoints import find_checkpoints
+from sparsenmt.training.gradients import Objective
 from sparsenmt.training.loop import Trainer
-from sparsenmt.training.validation import Validator
+from sparsenmt.training.validation import validation_losses
 from tests.training.support import (
     DRAWN,
     EXITS,
@@ -296,48 +295,7 @@ def test_validation_loss_is_the_mean_of_a_token(tmp_path: Path) -> None:
     rows = pairs(20, 9)
     dev = dataset_of(tmp_path / "dev", rows)
     model = small_model(3)
+    expected = float(naive_loss(model, [make_batch(rows)], Objective(0.0, "tokens", {})).detach())
     for size in (1, 40, 10_000):
-
-        def make(state: object) -> Transformer:
-            other = small_model(4)
-            other.load_state_dict(state)  # type: ignore[arg-type]
-            return other.eval()
-
-        validator = Validator(make, dev, {"fixed": lambda _: 7.0}, device=torch.device("cpu"), batch_tokens=size)
-        trainer = make_trainer(tmp_path / "model", dev, training_options(), model=model, validate=validator)
-        values = validator(trainer.weights.state())
-        from sparsenmt.training.gradients import Objective
-
-        expected = naive_loss(model, [make_batch(rows)], Objective(0.0, "tokens", {}))
-        assert values == {"loss": pytest.approx(float(expected.detach()), rel=1e-9), "fixed": 7.0}
-
-
-def test_a_validation_leaves_no_model(tmp_path: Path) -> None:
-    """Its weights and the buffers of its searches would be there during the updates that follow."""
-    dev, made = dataset_of(tmp_path / "dev", pairs(20, 9)), list[weakref.ref[Transformer]]()
-
-    def make(_: object) -> Transformer:
-        model = small_model(3)
-        model.pack(torch.float32)
-        made.append(weakref.ref(model))
-        return model
-
-    def measure(model: Transformer) -> float:
-        assert model is made[-1]()
-        return 1.0
-
-    validator = Validator(make, dev, {"bleu": measure}, device=torch.device("cpu"), batch_tokens=40)
-    gc.disable()
-    try:
-        assert validator({})["bleu"] == validator({})["bleu"] == 1.0
-        assert [model() for model in made] == [None, None]
-    finally:
-        gc.enable()
-
-    def fail(model: Transformer) -> float:
-        raise UserError("no metric")
-
-    with pytest.raises(UserError, match="no metric"):
-        Validator(make, dev, {"bleu": fail}, device=torch.device("cpu"), batch_tokens=40)({})
-    gc.collect()  # the error had the frames
-    assert [model() for model in made] == [None, None, None]
+        values = validation_losses(model.eval(), dev, device=torch.device("cpu"), batch_tokens=size)
+        assert values == {"loss": pytest.approx(expected, rel=1e-9)}

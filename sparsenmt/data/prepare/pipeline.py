@@ -1,7 +1,7 @@
 """Raw text -> prepared data: train the tokenizers, encode, filter and store the corpora, fit the source features.
 
 Text is streamed in batches, so memory does not grow with the corpora. The work is done in stages under a temporary
-name; after an interruption the same call resumes after the finished stages (see `stages`).
+name; after an interruption the same call resumes after the finished stages (see `kept_work.Stages`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from sparsenmt.data.line_parts import LinePart, read_line_parts
 from sparsenmt.data.prepare.corpus_files import TAGS, CorpusFiles, corpus_names, file_stamp, input_files, longest_line
 from sparsenmt.data.prepare.encoder_pool import BlockEncoder, EncoderPool, Texts, encoder_pool
 from sparsenmt.data.prepare.filters import EncodedPairs, FilterCounts
-from sparsenmt.data.prepare.stages import Stages, remove_stage_record, staging_directory
 from sparsenmt.data.prepare.survey import survey_text
 from sparsenmt.data.prepared_data import (
     DEV_DOCUMENTS,
@@ -50,10 +49,11 @@ from sparsenmt.data.text_dataset import TextDataset, TextWriter
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, alphabet_size, train_tokenizer
 from sparsenmt.data.vocabulary import UNK
 from sparsenmt.errors import UserError
+from sparsenmt.kept_work import Stages, describe_changes, directory_of_stages, remove_stage_record
 from sparsenmt.languages import uses_joiners
 from sparsenmt.process.progress import notify, progress_bar, progress_over
 from sparsenmt.recipe import schema
-from sparsenmt.storage.files import describe_changes, has_leftovers, publish_directory
+from sparsenmt.storage.files import has_leftovers, publish_directory
 from sparsenmt.storage.records import file_entries
 
 T = TypeVar("T")
@@ -93,8 +93,8 @@ def prepare(
     if not leftovers and (manifest := matching_manifest(directory, settings, inputs.entries, progress)):
         return PreparedReport.from_manifest(directory, manifest, up_to_date=True)
     check_replaceable(directory)
-    with staging_directory(directory) as staging:
-        # `staging_directory` may have published what a killed process had finished.
+    with directory_of_stages(directory, "prepares these data") as staging:
+        # `directory_of_stages` may have published what a killed process had finished.
         if leftovers and (manifest := matching_manifest(directory, settings, inputs.entries, progress)):
             shutil.rmtree(staging)
             return PreparedReport.from_manifest(directory, manifest, up_to_date=True)

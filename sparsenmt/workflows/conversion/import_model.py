@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from sparsenmt import store
+from sparsenmt import model_directory
 from sparsenmt.assemble import build_model, load_resolved_recipe
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.errors import UserError
@@ -70,8 +70,8 @@ def import_model(request: ImportRequest) -> None:
     origin = {"path": str(request.source.resolve()), "weights": hashes, "notes": list(found.notes)}
     with new_directory(request.output.resolve(), request.source) as partial:
         parts = partial, recipe, found.tokenizers, FeatureSet({})
-        store.initialise(*parts, "imported", imported_from=origin, shortlist=found.shortlist, text=found.text)
-        store.write_weights(partial, found.weights, after=0, made_of=[])
+        model_directory.initialise(*parts, "imported", imported_from=origin, shortlist=found.shortlist, text=found.text)
+        model_directory.write_weights(partial, found.weights, after=0, made_of=[])
         write_text(partial / README, _readme(request, found))
     _tell(request, recipe, found)
 

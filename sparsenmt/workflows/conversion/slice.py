@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from sparsenmt import store
+from sparsenmt import model_directory, store
 from sparsenmt.assemble import build_model, loss_names
 from sparsenmt.model.depth_plan import Depth, DepthPlan
 from sparsenmt.model.transformer import own_exit
@@ -78,7 +78,7 @@ def slice_model(
         UserError: the model has no such layer, ``output`` exists, or as `cut_vocabularies`.
     """
     check_absent(output)
-    version = store.model_version(model)
+    version = model_directory.model_version(model)
     bundle = store.open_model(model, dtype=None)
     plan = bundle.model.plan
     check_layers(plan, "encoder", encoder_layers, f"--encoder-layers {encoder_layers}")
@@ -98,7 +98,7 @@ def slice_model(
     cut = build_model(recipe.model, source_size=sizes[0], target_size=sizes[1], seed=0)
     cut.load_state_dict({name: weights[_origin(name, weights, plan, depth, cut.plan)] for name in cut.state_dict()})
     save = None if found is None else partial(save_vocabularies, found.tokenizers, shortlist)
-    store.copy_slice(model, output, recipe, cut.state_dict(), depth, version, save)
+    model_directory.copy_slice(model, output, recipe, cut.state_dict(), depth, version, save)
     after, before = (sum(parameter.numel() for parameter in each.parameters()) for each in (cut, bundle.model))
     sizes_before = bundle.tokenizers.source.size, bundle.tokenizers.target.size
     return SlicedModel(depth, after, before, sizes, sizes_before)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -54,6 +53,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.evaluation.depth_oracle import oracle_depths, sentence_chrf
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
+from sparsenmt.kept_work import KeptWork
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify, progress_bar
@@ -61,14 +61,11 @@ from sparsenmt.recipe.schema import Decoding
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.tables import render
 from sparsenmt.storage.files import (
-    explain_directory_errors,
-    locked_partial,
     partial_path,
     publish_directory,
-    read_sealed,
-    recover_directory,
     remove_tree,
     sha256_text,
+    staging_directory,
 )
 from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.evaluation.evaluate import ModelRun
@@ -190,10 +187,7 @@ def select_depth(request: SelectDepthRequest) -> str:
     training = _SelectorTraining(request, bundle, pairs, test, finetune)
     training.check()
     folder = request.model / FOLDER
-    with ExitStack() as stack:
-        with explain_directory_errors(folder):
-            partial = stack.enter_context(locked_partial(folder, "trains a selector for this model"))
-        recover_directory(folder)
+    with staging_directory(folder, "trains a selector for this model") as partial:
         if training.is_done(folder):
             remove_tree(partial)
             notify(f"{folder}: is complete; nothing is left to do")
@@ -329,11 +323,11 @@ class _SelectorTraining:
     def is_done(self, folder: Path) -> bool:
         """Return True if the directory holds a valid selector of the same request, with its report."""
         try:
-            record = read_sealed(folder / RECORD)
             open_selector(self.request.model, self.bundle)
         except UserError:
             return False
-        return record.get("asked") == json.loads(json.dumps(self.requested)) and (folder / REPORT).is_file()
+        kept = KeptWork(folder / RECORD, self.requested, dict, key="asked").find()
+        return kept is not None and (folder / REPORT).is_file()
 
     def run(self, folder: Path) -> None:
         """Translate, train and evaluate; the selector is published when everything is done."""

@@ -16,13 +16,13 @@ from sparsenmt.evaluation.observation import SEEDS_NOTE, Observation, seeds_tabl
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.metric import TEXT_METRICS, metric_label
+from sparsenmt.model_directory import read_recipe
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves, describe
 from sparsenmt.report.tables import Kind, Report, Table, Value, columns, shown_if
-from sparsenmt.store import read_recipe
 from sparsenmt.workflows.evaluation.evaluate import ModelRun, translate_in_batches, translate_text
 from sparsenmt.workflows.evaluation.evaluate_text import TextEvaluation, check_text_metrics
 from sparsenmt.workflows.evaluation.experiment import (
@@ -33,7 +33,13 @@ from sparsenmt.workflows.evaluation.experiment import (
     agreed_scoring,
     metric_of,
 )
-from sparsenmt.workflows.evaluation.test_sets import PlainText, TestText, given_text, shared_plain_text, shared_text
+from sparsenmt.workflows.evaluation.reference_texts import (
+    PlainText,
+    TestText,
+    given_text,
+    shared_plain_text,
+    shared_text,
+)
 
 if TYPE_CHECKING:  # matplotlib is an optional package
     from matplotlib.figure import Figure

@@ -38,6 +38,7 @@ from sparsenmt.decoding.translate import translate_texts
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.model.depth_plan import Depth, DepthPlan, fastest_first
+from sparsenmt.model_directory import MANIFEST, RECIPE, model_identity, parameter_count, read_recipe
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe.model_use import with_languages
@@ -47,21 +48,12 @@ from sparsenmt.report.output_files import ReportFiles, WrittenTable
 from sparsenmt.report.plots import describe, value_maps
 from sparsenmt.report.tables import render
 from sparsenmt.storage.files import directory_lock, explain_directory_errors, make_directories
-from sparsenmt.store import (
-    MANIFEST,
-    RECIPE,
-    Bundle,
-    check_identity,
-    model_identity,
-    open_model,
-    parameter_count,
-    read_recipe,
-)
+from sparsenmt.store import Bundle, check_identity, open_model
 from sparsenmt.training.training_log import training_time
 from sparsenmt.workflows.decoding.depth_choice import check_layers, warn_untrained
 from sparsenmt.workflows.decoding.input_text import warn_of_single_lines
 from sparsenmt.workflows.evaluation.experiment import agreed_scoring
-from sparsenmt.workflows.evaluation.test_sets import TestText, given_text, shared_text
+from sparsenmt.workflows.evaluation.reference_texts import TestText, given_text, shared_text
 
 TRANSLATIONS = "translations"
 _SEPARATE = "separate models"

@@ -23,9 +23,10 @@ from sparsenmt.evaluation.rouge import is_outdated
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import BOOTSTRAP, Comparison, PairedTest, compare
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
+from sparsenmt.model_directory import ModelIdentity, model_identity, parameter_count, read_recipe
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe.schema import Decoding, Recipe
-from sparsenmt.store import Bundle, ModelIdentity, model_identity, open_model, parameter_count, read_recipe
+from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.decoding.input_text import attach, open_tag_file
 from sparsenmt.workflows.evaluation.evaluation_file import (
     KeptEvaluation,
@@ -34,7 +35,7 @@ from sparsenmt.workflows.evaluation.evaluation_file import (
     evaluation_path,
     site_attention,
 )
-from sparsenmt.workflows.evaluation.test_sets import TestText
+from sparsenmt.workflows.evaluation.reference_texts import TestText
 
 _DEFAULTS = ScoringOptions()
 

@@ -19,9 +19,10 @@ from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import Comparison, PairedTest, compare_statistics
 from sparsenmt.evaluation.text_quality import TextQuality, block_qualities, text_statistics
 from sparsenmt.metric import TEXT_METRICS, TextCounts
+from sparsenmt.model_directory import model_identity, parameter_count, read_recipe
 from sparsenmt.process.devices import pick_device
 from sparsenmt.process.progress import progress_bar
-from sparsenmt.store import Bundle, model_identity, open_model, parameter_count, read_recipe
+from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.evaluation.evaluation_file import (
     KeptEvaluation,
     SiteAttention,
@@ -29,8 +30,8 @@ from sparsenmt.workflows.evaluation.evaluation_file import (
     evaluation_path,
     site_attention,
 )
+from sparsenmt.workflows.evaluation.reference_texts import PlainText
 from sparsenmt.workflows.evaluation.score_text import token_nats
-from sparsenmt.workflows.evaluation.test_sets import PlainText
 
 
 @dataclass(frozen=True)

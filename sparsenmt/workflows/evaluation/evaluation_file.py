@@ -7,7 +7,6 @@ and the decoding options are those that it was made with.
 from __future__ import annotations
 
 import errno
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -15,19 +14,18 @@ from pathlib import Path
 from typing import Any, Self
 
 from sparsenmt.analysis.density import DensityResult
-from sparsenmt.errors import UserError
 from sparsenmt.evaluation.significance import Comparison, PairedTest
+from sparsenmt.kept_work import KeptWork, changed_values, request_digest
 from sparsenmt.model.sites import SITES
+from sparsenmt.model_directory import ModelIdentity
 from sparsenmt.process.progress import notify
-from sparsenmt.storage.files import directory_lock, make_directories, read_sealed, sha256_text, write_sealed
-from sparsenmt.storage.records import typed
-from sparsenmt.store import Bundle, ModelIdentity, check_identity
+from sparsenmt.storage.files import directory_lock, make_directories, sha256_text
+from sparsenmt.store import Bundle, check_identity
 
 FOLDER = "evaluation"
 _FORMAT = 1
 _OLDEST_KEY = {"format", "weights", "model", "decoding", "text"}
 """The entries of the key in files of the first version, which did not look at vocabularies and the source length."""
-_AGAIN = "It is measured again."
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -73,7 +71,7 @@ class KeptEvaluation(ABC):
             `PairedTest.identity`.
     """
 
-    path: Path
+    path: Path = Path()
     key: Mapping[str, Any]
     parameters: int
     attention: dict[str, SiteAttention] | None = None
@@ -108,9 +106,9 @@ class KeptEvaluation(ABC):
                 kept = self.read(self.path, self.key)
                 if kept is not None and self.is_same(kept):
                     self.add(kept)
-                content = asdict(self)
-                del content["path"]
-                write_sealed(self.path, content)
+                results = asdict(self)
+                del results["path"], results["key"]
+                self._kept(self.path, self.key).write(**results)
         except OSError as error:
             if error.errno not in _READ_ONLY:
                 raise
@@ -163,17 +161,20 @@ class KeptEvaluation(ABC):
     @classmethod
     def read(cls, path: Path, key: Mapping[str, Any]) -> Self | None:
         """Read an evaluation; None if there is no file, or it is damaged or of another key."""
-        if not path.exists():
-            return None
-        try:
-            record = read_sealed(path, hint=_AGAIN)
-            found = typed({**record, "path": str(path)}, cls, path, hint=_AGAIN)
-        except UserError:
-            return None
-        if not found.key.keys() >= _OLDEST_KEY or any(key.get(name) != value for name, value in found.key.items()):
+        found = cls._kept(path, key).find()
+        if found is None:
             return None
         attention = found.attention if found.key.get("attended") == key.get("attended") else None
         return replace(found, path=path, key=key, attention=attention)
+
+    @classmethod
+    def _kept(cls, path: Path, key: Mapping[str, Any]) -> KeptWork[Self]:
+        return KeptWork(path, key, cls, key="key", compare=_changed)
+
+
+def _changed(old: dict[str, Any], new: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Return how two keys differ, but for entries that files of earlier versions lack."""
+    return changed_values(old, {name: value for name, value in new.items() if name in old or name in _OLDEST_KEY})
 
 
 def evaluation_key(
@@ -190,4 +191,4 @@ def evaluation_key(
 
 def evaluation_path(directory: Path, text: str, digests: Mapping[str, Any], suffix: str = "") -> Path:
     """The file of an evaluation; ``text``: the name of the text."""
-    return directory / FOLDER / f"{text}-{sha256_text(json.dumps(digests, sort_keys=True))[:8]}{suffix}.json"
+    return directory / FOLDER / f"{text}-{request_digest(digests)[:8]}{suffix}.json"

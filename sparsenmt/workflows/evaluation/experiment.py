@@ -16,8 +16,8 @@ from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.metric import TEXT_METRICS
+from sparsenmt.model_directory import ModelIdentity
 from sparsenmt.recipe.schema import Recipe
-from sparsenmt.store import ModelIdentity
 from sparsenmt.training.training_log import training_speed, training_time, training_updates
 from sparsenmt.workflows.evaluation.evaluate import (
     AS_IN_RECIPE,
@@ -28,7 +28,7 @@ from sparsenmt.workflows.evaluation.evaluate import (
     kept_evaluation,
 )
 from sparsenmt.workflows.evaluation.evaluate_text import TextEvaluation, evaluate_text, kept_text_evaluation
-from sparsenmt.workflows.evaluation.test_sets import PlainText, TestText, evaluation_text
+from sparsenmt.workflows.evaluation.reference_texts import PlainText, TestText, evaluation_text
 
 Text = TestText | PlainText
 Measured = Evaluation | TextEvaluation

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from sparsenmt import store
-from sparsenmt.data.prepared_data import PreparedData
+from sparsenmt import model_directory
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.progress import notify
 from sparsenmt.report.tables import Report
 from sparsenmt.storage.files import check_absent
 from sparsenmt.training.checkpoints import Checkpoint, average_weights, find_checkpoints
-from sparsenmt.training.loop import Validate
-from sparsenmt.workflows.training.checkpoint_choice import CheckpointChoice, choose, mean_of, warn_of_damage
+from sparsenmt.workflows.training.checkpoint_choice import CheckpointChoice, choose, warn_of_damage
 from sparsenmt.workflows.training.prepare import open_data
-from sparsenmt.workflows.training.text_validation import make_text_validator
 from sparsenmt.workflows.training.validation import make_validator, validation_scoring
 
 
@@ -45,32 +42,28 @@ def average(
         UserError: there are no such checkpoints, ``output`` exists, or the prepared data are missing or others.
     """
     check_lists(last=last, updates=updates)
-    manifest = store.read_manifest(model)
-    version = store.model_version(model)
+    manifest = model_directory.read_manifest(model)
+    version = model_directory.model_version(model)
     target = None if output is None or output.resolve() == model.resolve() else output
     if target is not None:
         check_absent(target)
     found = find_checkpoints(model)
     sizes = [last] if isinstance(last, int) else list(last or [len(found)])
-    chosen: Sequence[Checkpoint] = _choose(model, found, sizes if last else [], updates)
-    choice = None
+    choice = CheckpointChoice.of(_choose(model, found, sizes if last else [], updates))
     if len(sizes) > 1:
         choice = _validated(model, manifest["data_fingerprint"], found, sizes, threads, device)
-        chosen = choice.taken.checkpoints
-    description = mean_of(chosen) if choice is None else choice.describe()
-    weights = average_weights(chosen)
-    after, made_of = found[-1].update, [checkpoint.update for checkpoint in chosen]
-    warnings = [] if updates else warn_of_damage(model, max(sizes), () if choice is None else choice.best)
-    record = None if choice is None else choice.record()
+    weights = average_weights(choice.taken.checkpoints)
+    after, made_of, record = found[-1].update, choice.taken.updates, choice.record()
+    warnings = [] if updates else warn_of_damage(model, max(sizes), choice.best)
     if target is not None:
-        store.copy_model(
+        model_directory.copy_model(
             model, target, weights, after=after, made_of=made_of, version=version, warnings=warnings, average=record
         )
     else:
-        store.check_model_version(model, version)
-        store.write_weights(model, weights, after=after, made_of=made_of, warnings=warnings, average=record)
-    notify(f"{(target or model) / store.WEIGHTS}: {description}")
-    return None if choice is None else choice.report()
+        model_directory.check_model_version(model, version)
+        model_directory.write_weights(model, weights, after=after, made_of=made_of, warnings=warnings, average=record)
+    notify(f"{(target or model) / model_directory.WEIGHTS}: {choice.describe()}")
+    return choice.report() if len(sizes) > 1 else None
 
 
 def _choose(model: Path, found: list[Checkpoint], sizes: Sequence[int], updates: Sequence[int]) -> list[Checkpoint]:
@@ -106,7 +99,7 @@ def _validated(
     Args:
         fingerprint: of the data that the model was trained on.
     """
-    recipe = store.read_recipe(model)
+    recipe = model_directory.read_recipe(model)
     use_threads(threads or recipe.training.threads)
     computes = pick_device(device or recipe.training.device, "--device" if device else "training.device")
     data = open_data(recipe)
@@ -119,9 +112,5 @@ def _validated(
     newest = found[-1]
     newest.check("progress.json")
     progress = newest.progress()
-    validate: Validate
-    if isinstance(data, PreparedData):
-        validate = make_validator(recipe, data, computes, validation_scoring(recipe, data, progress))
-    else:
-        validate = make_text_validator(recipe, data, computes)
+    validate = make_validator(recipe, data, computes, validation_scoring(recipe, data, progress))
     return choose(found, sizes, progress.validated, recipe, validate, tokenizer=progress.tokenizer)

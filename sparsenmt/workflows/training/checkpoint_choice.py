@@ -19,7 +19,7 @@ from sparsenmt.report.tables import Report, Table, columns
 from sparsenmt.training.checkpoints import Checkpoint, average_weights, damaged_among
 from sparsenmt.training.loop import Validate
 from sparsenmt.training.state import ValidationResult
-from sparsenmt.training.validation_history import best_updates, rank
+from sparsenmt.training.validation import best_updates, rank
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class CheckpointChoice:
     """The candidates for the weights of a model, and the one that is taken.
 
     Args:
+        candidates: one of which nothing is validated, where there is no choice.
         shown: names of the values that decide.
         best: the update of the best validation, if there is one; its checkpoint may be lost.
         tokenizer: `Progress.tokenizer`, of the first of ``shown``.
@@ -51,13 +52,22 @@ class CheckpointChoice:
 
     candidates: tuple[Candidate, ...]
     taken: Candidate
-    shown: tuple[str, ...]
-    best: tuple[int, ...]
+    shown: tuple[str, ...] = ()
+    best: tuple[int, ...] = ()
     tokenizer: str | None = None
+
+    @classmethod
+    def of(cls, checkpoints: Sequence[Checkpoint]) -> CheckpointChoice:
+        """Return the mean of checkpoints as the only candidate."""
+        only = Candidate(tuple(checkpoints), {})
+        return cls((only,), only)
 
     def describe(self) -> str:
         """Return what is taken and why, for a message."""
-        taken = mean_of(self.taken.checkpoints)
+        updates = ", ".join(map(str, self.taken.updates))
+        taken = f"the mean of {len(self.taken.updates)} checkpoints, updates {updates}"
+        if len(self.taken.updates) == 1:
+            taken = self.taken.name
         others = [f"{each.name}: {self._values(each)}" for each in self.candidates if each is not self.taken]
         if others:
             taken += f": the best on the validation text, {self._values(self.taken)} ({'; '.join(others)})"
@@ -110,7 +120,7 @@ def choose(
 ) -> CheckpointChoice:
     """Choose the best on the validation text: of the means of the newest checkpoints and of the best single one.
 
-    The best is that of `validation_history.rank`, so that targets of auxiliary losses count before quality; ties go to
+    The best is that of `training.validation.rank`, so that targets of auxiliary losses count before quality; ties go to
     the single checkpoint, then to fewer checkpoints.
 
     Args:
@@ -135,14 +145,6 @@ def choose(
     targets = [f"{name}_closed" for name, loss in losses.items() if loss.target is not None]
     last = tuple(best_updates(validated, metric, 1, losses))
     return CheckpointChoice(candidates, taken, (metric, *targets), last, tokenizer)
-
-
-def mean_of(checkpoints: Sequence[Checkpoint]) -> str:
-    """Return which checkpoints were averaged, for a message."""
-    if len(checkpoints) == 1:
-        return f"update {checkpoints[0].update}"
-    updates = ", ".join(str(each.update) for each in checkpoints)
-    return f"the mean of {len(checkpoints)} checkpoints, updates {updates}"
 
 
 def warn_of_damage(model: Path, last: int, others: Sequence[int] = ()) -> list[str]:

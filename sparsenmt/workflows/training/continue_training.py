@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from sparsenmt import store
+from sparsenmt import model_directory, store
 from sparsenmt.assemble import build_model
 from sparsenmt.data.prepared_data import read_manifest
 from sparsenmt.errors import UserError
@@ -18,7 +18,7 @@ from sparsenmt.recipe.schema import Recipe, Training
 from sparsenmt.storage.files import check_absent, new_directory
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.state import Progress
-from sparsenmt.workflows.training.prepare import open_prepared
+from sparsenmt.workflows.training.prepare import open_data
 from sparsenmt.workflows.training.run_checks import same_vocabularies
 from sparsenmt.workflows.training.train import StartingPoint
 
@@ -34,7 +34,7 @@ def starting_point(model: Path, *, weights_only: bool, remedy: str) -> tuple[Sta
     Raises:
         UserError: the directory is no model, or has no checkpoint.
     """
-    store.read_manifest(model)
+    model_directory.read_manifest(model)
     if weights_only:
         return StartingPoint(model), Progress()
     checkpoints = find_checkpoints(model)
@@ -69,7 +69,9 @@ def tell_rate(recipe: Recipe, start: Progress) -> None:
 def _was_begun_falling(recipe: Recipe) -> bool:
     """True if an earlier version has begun the run: its rate falls to 0 again, on the stretched schedule."""
     directory = Path(recipe.directory)
-    return (directory / store.MANIFEST).exists() and store.read_recipe(directory).training.falls_to_zero
+    return (directory / model_directory.MANIFEST).exists() and model_directory.read_recipe(
+        directory
+    ).training.falls_to_zero
 
 
 def counted_on(recipe: Recipe, start: Progress, updates: int | None) -> Recipe:
@@ -137,14 +139,16 @@ def _write_untrained(recipe: Recipe, start: StartingPoint) -> None:
         notify(f"{directory}: nothing is left to do")
         return
     check_absent(directory)
-    data = open_prepared(recipe)
+    data = open_data(recipe)
     sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
     model = build_model(recipe.model, **sizes, seed=recipe.training.seed)
     weights, added = store.starting_weights(start.directory, model)
     with new_directory(directory.resolve(), start.directory) as partial:
         parts = data.tokenizers, data.features, data.fingerprint
-        store.initialise(partial, recipe, *parts, started_from=record, text=store.text_sides(start.directory))
-        store.write_weights(partial, weights, after=0, made_of=[])
+        model_directory.initialise(
+            partial, recipe, *parts, started_from=record, text=model_directory.text_sides(start.directory)
+        )
+        model_directory.write_weights(partial, weights, after=0, made_of=[])
     text = f"; {', '.join(added)}: initial values" if added else ""
     notify(f"{directory}: the weights of {start.directory}{text}")
 
@@ -152,7 +156,7 @@ def _write_untrained(recipe: Recipe, start: StartingPoint) -> None:
 def _is_made(recipe: Recipe, record: Mapping[str, str]) -> bool:
     """True if the directory is what `make_untrained` would write."""
     directory = Path(recipe.directory)
-    if not (directory / store.MANIFEST).exists():
+    if not (directory / model_directory.MANIFEST).exists():
         return False
-    same = store.read_manifest(directory)["started_from"] == record
-    return same and store.read_recipe(directory) == recipe and store.weights_after(directory) == 0
+    same = model_directory.read_manifest(directory)["started_from"] == record
+    return same and model_directory.read_recipe(directory) == recipe and model_directory.weights_after(directory) == 0

@@ -23,25 +23,22 @@ from sparsenmt.data.prepare.survey import survey_text
 from sparsenmt.data.prepared_data import MANIFEST, read_manifest
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.errors import UserError
+from sparsenmt.kept_work import KeptWork
+from sparsenmt.model_directory import MANIFEST as MODEL_MANIFEST
+from sparsenmt.model_directory import model_identity, read_recipe
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify
 from sparsenmt.process.runtime import is_distributed
 from sparsenmt.recipe.load import dump
 from sparsenmt.recipe.schema import Corpus, Data, Recipe
 from sparsenmt.storage.files import (
-    changed_values,
-    describe_change,
     directory_lock,
     explain_directory_errors,
     make_directories,
-    read_sealed,
     sha256_file,
-    write_sealed,
     write_text,
 )
-from sparsenmt.storage.records import check_file_entries, file_entries_of, file_entry, typed
-from sparsenmt.store import MANIFEST as MODEL_MANIFEST
-from sparsenmt.store import model_identity, read_recipe
+from sparsenmt.storage.records import check_file_entries, file_entries_of, file_entry
 from sparsenmt.workflows.decoding.decode import DecodeRequest, decode, decoding_options
 from sparsenmt.workflows.training.prepare import prepare
 from sparsenmt.workflows.training.run_checks import same_vocabularies
@@ -95,9 +92,9 @@ class DistillRequest:
 
 @dataclass(frozen=True)
 class _DistilledRecord:
-    """The types of values in a corpus's record, except ``files``."""
+    """The results in a corpus's record: the files of its distilled text; None: it is not complete."""
 
-    work: dict[str, Any]
+    files: Any = None
 
 
 @dataclass(frozen=True)
@@ -132,19 +129,17 @@ class DistilledCorpus:
                     hint="Name another folder with --corpus, or move the file away.",
                 )
             return False
-        record = read_sealed(self.record, hint=_REMOVE)
-        made_from = typed(record, _DistilledRecord, self.record, hint=_REMOVE).work
-        complete = record.get("files") is not None
-        if not complete and not self.target.exists():
+        kept, differences = self._kept(work).read(hint=_REMOVE)
+        if kept.files is None and not self.target.exists():
             return False  # `decode` resumes it, or starts again and says why
-        if changed := changed_values(made_from, dict(work)):
-            text = "; ".join(describe_change(*change) for change in changed)
-            hint = _OTHER_FOLDER
-            raise UserError(f"the distilled text was made otherwise: {text}", where=str(self.record), hint=hint)
-        if not complete:  # stopped between the last line and the record
+        if differences:
+            raise UserError(
+                f"the distilled text was made otherwise: {differences}", where=str(self.record), hint=_OTHER_FOLDER
+            )
+        if kept.files is None:  # stopped between the last line and the record
             return False
         names = "|".join(re.escape(path.name) for path in (self.source, self.target))
-        files = file_entries_of(record, self.record, names=names, hint=_REMOVE)
+        files = file_entries_of({"files": kept.files}, self.record, names=names, hint=_REMOVE)
         check_file_entries(self.record.parent, files, hint=_REMOVE, links=True)
         return True
 
@@ -156,7 +151,7 @@ class DistilledCorpus:
         """
         if not self.source.exists() or survey_text(self.source).sha256 != work["source"]:
             write_lines(self.source, read_lines(self.corpus.source))
-        write_sealed(self.record, {"work": dict(work), "files": None})
+        self._kept(work).write(files=None)
         if not self.target.exists():
             tags, documents = self.corpus.tags, self.corpus.documents
             reads_tags, reads_documents = need_tags(required_features(recipe)), recipe.data.documents is not None
@@ -174,8 +169,10 @@ class DistilledCorpus:
                     where=str(teacher.model),
                     hint=f"Remove {self.target}, and start the command again.",
                 )
-        files = {path.name: file_entry(path) for path in (self.source, self.target)}
-        write_sealed(self.record, {"work": dict(work), "files": files})
+        self._kept(work).write(files={path.name: file_entry(path) for path in (self.source, self.target)})
+
+    def _kept(self, work: Mapping[str, Any]) -> KeptWork[_DistilledRecord]:
+        return KeptWork(self.record, work, _DistilledRecord)
 
 
 def distill(request: DistillRequest) -> None:

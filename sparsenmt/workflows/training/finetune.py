@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from sparsenmt import store
+from sparsenmt import model_directory
 from sparsenmt.assemble import check_recipe, load_recipe
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.evaluation.observation import signature_notes
@@ -127,7 +127,7 @@ def finetune(request: FinetuneRequest) -> FinetuneResult:
 
 def _warn_of_few_updates(request: FinetuneRequest, recipe: Recipe, progress: Progress) -> None:
     """Warn if a share of gates is to close in far fewer updates than quality needs to come back."""
-    own = progress.update or store.weights_after(request.model) or 0
+    own = progress.update or model_directory.weights_after(request.model) or 0
     further = recipe.training.max_updates if request.updates is None else request.updates
     if (target := max(request.targets, default=0.0)) >= _SMALL_TARGET and further < own * _FEW_UPDATES:
         notify(
@@ -138,8 +138,8 @@ def _warn_of_few_updates(request: FinetuneRequest, recipe: Recipe, progress: Pro
 
 def _starting_point(request: FinetuneRequest) -> tuple[StartingPoint, Progress]:
     """Return the beginning of the runs, and its progress."""
-    store.read_manifest(request.model)
-    if store.read_recipe(request.model).model.memory:
+    model_directory.read_manifest(request.model)
+    if model_directory.read_recipe(request.model).model.memory:
         raise UserError(
             "the model already has gates",
             where=str(request.model),
@@ -161,7 +161,7 @@ def _read_recipe(request: FinetuneRequest) -> Recipe:
             )
         return recipe
     overrides = ["model.memory=[{name: l0drop}]", "losses={l0: {}}", *request.overrides]
-    recipe = load_recipe(request.model / store.RECIPE, overrides)
+    recipe = load_recipe(request.model / model_directory.RECIPE, overrides)
     given = {name: each for name, each in recipe.losses.items() if each.target is not None or each.weight is not None}
     free = {name: each.model_copy(update={"weight": 0.0}) for name, each in recipe.losses.items()}
     if request.updates is None:
@@ -250,7 +250,7 @@ def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
     names, base = list(models), None
     compared: list[ExperimentModel] = []
     for name, path in models.items():
-        compared.append(ExperimentModel(name, path, store.read_recipe(path), baseline=base))
+        compared.append(ExperimentModel(name, path, model_directory.read_recipe(path), baseline=base))
         base = compared[0]
     experiment = Experiment(compared, run=run, attention=False)
     observed = [each for kind in ("dev", "test") for each in experiment.observe_set(kind) if each.values]
@@ -280,7 +280,7 @@ def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
 
 def _averaged(directory: Path) -> list[str]:
     """Return the updates of the checkpoints that a model's weights are the mean of; empty if it was not trained."""
-    notes = read_header(directory / store.WEIGHTS, hint="Train the model again.")[1]
+    notes = read_header(directory / model_directory.WEIGHTS, hint="Train the model again.")[1]
     return [each for each in notes.get("made_of", "").split(",") if each]
 
 

@@ -163,42 +163,18 @@ def _cause_of_unknown(options: TokenizerSection, lines: int) -> str:
     return "the character NUL (U+0000), which SentencePiece cannot keep: remove it"
 
 
-def open_prepared(recipe: Recipe) -> PreparedData:
-    """Open the prepared data of a recipe.
-
-    Raises:
-        UserError: there are none, they are damaged, or they were prepared with other settings.
-    """
-    data = PreparedData.open(recipe.data.directory)
-    _check_not_replaced(recipe, data.fingerprint)
-    return data
-
-
 def open_data(recipe: Recipe) -> PreparedData | PreparedText:
-    """Open the prepared data of a recipe of either task; errors are those of `open_prepared`."""
-    return open_prepared_text(recipe) if recipe.data.is_language_model else open_prepared(recipe)
-
-
-def open_prepared_text(recipe: Recipe) -> PreparedText:
-    """Open the prepared data of a language model's recipe.
+    """Open the prepared data of a recipe: of sentence pairs, or of the texts of a language model.
 
     Raises:
-        UserError: there are none, they are damaged, or they were prepared with other settings.
+        UserError: there are none, they are damaged, they were prepared with other settings, or they are replaced.
     """
-    data = PreparedText.open(recipe.data.directory)
-    _check_not_replaced(recipe, data.fingerprint)
-    return data
-
-
-def _check_not_replaced(recipe: Recipe, fingerprint: str) -> None:
-    """Check that the data that were opened are those of the recipe, and still there.
-
-    Raises:
-        UserError: they are not.
-    """
-    if pipeline.check_prepared_data(recipe.data, required_features(recipe)) != fingerprint:
+    kind: type[PreparedData] | type[PreparedText] = PreparedText if recipe.data.is_language_model else PreparedData
+    data = kind.open(recipe.data.directory)
+    if pipeline.check_prepared_data(recipe.data, required_features(recipe)) != data.fingerprint:
         raise UserError(
             "the prepared data were replaced while they were read",
             where=recipe.data.directory,
             hint="Start the command again when no other process writes to them.",
         )
+    return data

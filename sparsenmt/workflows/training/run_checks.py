@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from sparsenmt import __version__, store
+from sparsenmt import __version__, model_directory
 from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.data.tokenizers.frame import FramePair
 from sparsenmt.data.tokenizers.tokenizer import SHORTLIST
 from sparsenmt.errors import UserError
+from sparsenmt.kept_work import changed_values, describe_change
 from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.schema import Recipe
-from sparsenmt.storage.files import changed_values, describe_change
 from sparsenmt.training.precision import pick_dtype
 from sparsenmt.training.state import Progress
 
@@ -53,17 +53,17 @@ def check_start(
     Raises:
         UserError: the directory belongs to other data, another recipe or other weights, or is no model directory.
     """
-    if not (directory / store.MANIFEST).exists():
+    if not (directory / model_directory.MANIFEST).exists():
         if directory.exists() and not directory.is_dir():
             raise UserError("this is a file", where=str(directory), hint="Name another `directory`.")
-        if directory.exists() and not store.is_unfinished(directory):
+        if directory.exists() and not model_directory.is_unfinished(directory):
             raise UserError(
                 "the model directory exists and holds something else",
                 where=str(directory),
                 hint="Name another `directory`, or empty this one.",
             )
         return []
-    manifest = store.read_manifest(directory)
+    manifest = model_directory.read_manifest(directory)
     if manifest["data_fingerprint"] != fingerprint:
         raise UserError(
             "the model directory belongs to other prepared data",
@@ -71,7 +71,7 @@ def check_start(
             hint="Name another `directory`, or prepare the data as before.",
         )
     _check_starting_weights(directory, manifest["started_from"], start_from, done is not None)
-    changed = _changes(store.read_recipe(directory), recipe)
+    changed = _changes(model_directory.read_recipe(directory), recipe)
     if others := [change for change in changed if not _is_harmless(*change, recipe, done)]:
         raise UserError(
             "the model directory belongs to a run with another recipe: "
@@ -80,7 +80,7 @@ def check_start(
             hint="Name another `directory`; or give the recipe and overrides that the run began with, to resume it."
             + _least_limits(others, done),
         )
-    if done is None and (directory / store.WEIGHTS).exists():
+    if done is None and (directory / model_directory.WEIGHTS).exists():
         raise UserError(
             "the model directory holds a model without checkpoints, which training would replace",
             where=str(directory),

@@ -9,13 +9,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from sparsenmt import store
+from sparsenmt import model_directory
 from sparsenmt.assemble import load_recipe, load_resolved_recipe, required_features
 from sparsenmt.data.prepare.pipeline import preparation_settings
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.evaluation.observation import Observation
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
+from sparsenmt.kept_work import KeptWork, changed_values, describe_changes
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify
 from sparsenmt.process.runtime import is_distributed, is_main_process
@@ -24,12 +25,11 @@ from sparsenmt.recipe.variants import SEED, Variant
 from sparsenmt.report.output_files import ReportFiles, WrittenTable
 from sparsenmt.report.plots import curves, describe
 from sparsenmt.report.tables import render
-from sparsenmt.storage.files import describe_changes, read_sealed, write_sealed
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.workflows.evaluation.evaluate import AS_IN_RECIPE, ModelRun, check_metrics_fit
 from sparsenmt.workflows.evaluation.evaluate_text import check_text_metrics
 from sparsenmt.workflows.evaluation.experiment import Experiment, ExperimentModel, Measured, Text
-from sparsenmt.workflows.evaluation.test_sets import TestText, recipe_text
+from sparsenmt.workflows.evaluation.reference_texts import TestText, recipe_text
 from sparsenmt.workflows.training.continue_training import (
     check_vocabularies,
     counted_on,
@@ -47,6 +47,20 @@ RECORD = "sweep.json"
 
 
 @dataclass(frozen=True)
+class _VariantRecord:
+    """The record of a finished variant, as far as its types matter."""
+
+    recipe: dict[str, Any]
+
+
+def _changed(written: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Return what makes a variant another one than was finished; a starting model that is gone does not."""
+    recipe, asked = (load_resolved_recipe(each["recipe"], origin=RECORD) for each in (written, now))
+    same = {"recipe": written["recipe"]} if is_same_run(recipe, asked) else {}
+    return changed_values(written, now | same | ({"from": written.get("from")} if now["from"] == "gone" else {}))
+
+
+@dataclass(frozen=True)
 class VariantRun(ExperimentModel):
     """A variant as a model of the experiment; the updates of its recipe count from the beginning of the variant."""
 
@@ -54,37 +68,34 @@ class VariantRun(ExperimentModel):
 
     def is_finished(self) -> bool:
         """Return True if the directory holds the finished variant; it needs no checkpoints and no starting model."""
-        path = self.directory / RECORD
         try:
-            if not path.exists():
-                return False
-            written, now = read_sealed(path, hint="The variant is made again."), self.record()
-            if not isinstance(written.get("recipe"), dict):
-                return False
-            recipe = load_resolved_recipe(written["recipe"], origin=str(path))
-            store.read_manifest(self.directory)
+            model_directory.read_manifest(self.directory)
+            return self.record().find() is not None
         except UserError:
             return False
-        same = all(written.get(key) == now[key] for key in ("updates", "restart", "weights"))
-        return same and now["from"] in (written.get("from"), "gone") and is_same_run(recipe, self.recipe)
 
-    def record(self) -> dict[str, Any]:
-        """Return what the finished variant depends on, for `RECORD`."""
+    def record(self) -> KeptWork[_VariantRecord]:
+        """Return the record of the variant as it is asked for now."""
         variant = self.variant
-        there = variant.start is not None and (variant.start / store.WEIGHTS).exists()
-        return {
+        there = variant.start is not None and (variant.start / model_directory.WEIGHTS).exists()
+        asked = {
             "recipe": self.recipe.model_dump(mode="json", by_alias=True),
-            "from": None if variant.start is None else store.weights_digest(variant.start) if there else "gone",
+            "from": None
+            if variant.start is None
+            else model_directory.weights_digest(variant.start)
+            if there
+            else "gone",
             "updates": variant.updates,
             "restart": variant.restart,
-            "weights": store.weights_digest(self.directory),
+            "weights": model_directory.weights_digest(self.directory),
         }
+        return KeptWork(self.directory / RECORD, asked, _VariantRecord, key=None, compare=_changed)
 
     def state(self) -> str:
         """Return the progress of the variant, for lists."""
         if self.is_finished():
             return "finished"
-        if not (self.directory / store.MANIFEST).exists():
+        if not (self.directory / model_directory.MANIFEST).exists():
             return "not begun"
         checkpoints = find_checkpoints(self.directory)
         return f"after update {checkpoints[-1].update:,}" if checkpoints else "begun"
@@ -177,7 +188,7 @@ class SweepPlan:
                 continue
             earlier = made_here.get(start.resolve())
             if earlier is None:
-                store.read_manifest(start)
+                model_directory.read_manifest(start)
             elif not earlier.is_finished() and earlier not in chosen[:number]:
                 raise UserError(
                     f"variant {run.name} begins from variant {earlier.name}, which is not finished",
@@ -201,7 +212,7 @@ class SweepPlan:
         else:
             train(recipe, origin)
         if is_main_process():
-            write_sealed(run.directory / RECORD, run.record())
+            run.record().write()
             if self.sweep.remove_checkpoints and not any(other.needs_checkpoints_of(run) for other in self.runs):
                 shutil.rmtree(run.directory / "checkpoints", ignore_errors=True)
 

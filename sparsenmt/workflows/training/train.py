@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from sparsenmt import store
+from sparsenmt import model_directory, store
 from sparsenmt.assemble import (
     build_model,
     check_frozen_losses,
@@ -24,7 +24,9 @@ from sparsenmt.data.prepared_data import PreparedData, PreparedText
 from sparsenmt.data.streams import StreamPlan
 from sparsenmt.data.text_sides import TextSides
 from sparsenmt.errors import UserError
+from sparsenmt.evaluation.metrics import check_tokenizer
 from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.kept_work import describe_change
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.interrupts import resumable
@@ -32,7 +34,7 @@ from sparsenmt.process.progress import notify
 from sparsenmt.process.runtime import KEPT_KERNELS, KEPT_KERNELS_FP32, limit_kernel_caches
 from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.schema import Recipe
-from sparsenmt.storage.files import describe_change, directory_lock
+from sparsenmt.storage.files import directory_lock
 from sparsenmt.storage.tensors import read_header
 from sparsenmt.training.checkpoints import Checkpoint, average_weights, clean_checkpoints, find_checkpoints
 from sparsenmt.training.loop import Trainer, Validate
@@ -43,8 +45,8 @@ from sparsenmt.training.sentence_pairs import TranslationTask
 from sparsenmt.training.state import Progress
 from sparsenmt.training.task import TrainingTask
 from sparsenmt.training.training_log import truncate_log
-from sparsenmt.training.validation_history import limit_reached, losses_without_target
-from sparsenmt.workflows.training.checkpoint_choice import choose, mean_of, mean_sizes, warn_of_damage
+from sparsenmt.training.validation import limit_reached, losses_without_target
+from sparsenmt.workflows.training.checkpoint_choice import CheckpointChoice, choose, mean_sizes, warn_of_damage
 from sparsenmt.workflows.training.prepare import open_data, sides_of, warn_of_missing_words
 from sparsenmt.workflows.training.run_checks import (
     check_lengths,
@@ -53,13 +55,7 @@ from sparsenmt.workflows.training.run_checks import (
     frames_of,
     same_vocabularies,
 )
-from sparsenmt.workflows.training.text_validation import make_text_validator
-from sparsenmt.workflows.training.validation import (
-    check_validation,
-    make_validator,
-    recorded_tokenizer,
-    validation_scoring,
-)
+from sparsenmt.workflows.training.validation import make_validator, recorded_tokenizer, validation_scoring
 
 
 @dataclass(frozen=True)
@@ -71,12 +67,12 @@ class StartingPoint:
 
     def record(self) -> dict[str, str]:
         """Return path and hash of the weights, for the manifest of the new model."""
-        store.read_manifest(self.directory)
+        model_directory.read_manifest(self.directory)
         if self.checkpoint is None:
-            return {"path": str(self.directory), "sha256": store.weights_digest(self.directory)}
+            return {"path": str(self.directory), "sha256": model_directory.weights_digest(self.directory)}
         path = self.checkpoint.path
         hint = "Take the checkpoint from a copy, or name another model."
-        return {"path": str(path), "sha256": read_header(path / store.WEIGHTS, hint=hint)[0]}
+        return {"path": str(path), "sha256": read_header(path / model_directory.WEIGHTS, hint=hint)[0]}
 
 
 @dataclass(frozen=True)
@@ -100,7 +96,7 @@ class _RunDirectory:
             return False
         progress = self.newest.progress()
         over = progress.finished and limit_reached(progress, recipe.training, recipe.losses)
-        return over and store.weights_after(self.path) == self.newest.update
+        return over and model_directory.weights_after(self.path) == self.newest.update
 
 
 def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
@@ -127,8 +123,8 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
             )
         with _open_run(recipe, data.fingerprint, start, workers) as run:
             progress = None if run.newest is None else run.newest.progress()
-            tell = notify if workers.is_main_process else _keep_silent
-            scoring = validation_scoring(recipe, data, progress, tell) if isinstance(data, PreparedData) else None
+            tell = notify if workers.is_main_process else lambda message: None
+            scoring = validation_scoring(recipe, data, progress, tell)
             if run.newest is not None and run.is_complete(recipe):
                 notify(f"{run.path}: the run ended after update {run.newest.update:,}; nothing is left to do")
                 return
@@ -147,11 +143,8 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
             workers.barrier()  # the weights exist when the function returns, in every process
 
 
-_TRIED = 2  # sentences; a hundred times as many tokens of a text
-
-
 def _try_validation(
-    recipe: Recipe, data: PreparedData | PreparedText, trainer: Trainer, scoring: ScoringOptions | None
+    recipe: Recipe, data: PreparedData | PreparedText, trainer: Trainer, scoring: ScoringOptions
 ) -> None:
     """Validate a few sentences with the weights at hand: faults of a validation show before hours of training.
 
@@ -159,10 +152,7 @@ def _try_validation(
     """
     device = trainer.device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        if isinstance(data, PreparedData):
-            validate: Validate = make_validator(recipe, data, device, scoring, most=_TRIED)
-        else:
-            validate = make_text_validator(recipe, data, device, most=100 * _TRIED)
+        validate = make_validator(recipe, data, device, scoring, tried=True)
         validate(merge_adapters(trainer.weights.state()))
 
 
@@ -171,7 +161,8 @@ def _checked_data(recipe: Recipe, workers: Workers, device: torch.device) -> Pre
     data = open_data(recipe)
     if isinstance(data, PreparedData):
         check_lengths(recipe, data)
-        check_validation(recipe)
+        if recipe.training.validation.tokenize is not None:
+            check_tokenizer(recipe.training.validation.tokenize, "training.validation.tokenize")
     else:
         _streams(recipe, data).batches(0, workers.rank, workers.size)  # refused before anything is written
     sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
@@ -195,7 +186,7 @@ def _open_run(
     workers.barrier()  # every process has checked the directory before the first one writes to it
     with ExitStack() as stack:
         if workers.is_main_process:
-            store.make_directory(directory)
+            model_directory.make_directory(directory)
             stack.enter_context(directory_lock(directory, "trains in this directory"))
             for message in clean_checkpoints(directory):
                 notify(f"warning: {message}")
@@ -222,7 +213,7 @@ def _text_sides(recipe: Recipe, data: PreparedData | PreparedText, start: Starti
     if isinstance(data, PreparedText):
         length = recipe.training.segment_length
         return None if recipe.model.positions == "none" else TextSides((length, length))
-    learned = None if start is None else store.text_sides(start.directory)
+    learned = None if start is None else model_directory.text_sides(start.directory)
     return sides_of(recipe, data.train, data.dev, data.tokenizers).at_least(learned)
 
 
@@ -239,7 +230,7 @@ def _begin_or_resume(
         if leads:
             parts = (data.tokenizers, data.features, data.fingerprint)
             sides = _text_sides(recipe, data, start)
-            store.initialise(run.path, recipe, *parts, started_from=run.started_from, text=sides)
+            model_directory.initialise(run.path, recipe, *parts, started_from=run.started_from, text=sides)
             if run.started_from is None and (recipe.training.freeze or recipe.training.lora is not None):
                 notify("warning: what is frozen keeps its random initial weights: give a trained model with --from")
         return
@@ -251,7 +242,7 @@ def _begin_or_resume(
     if (before := trainer.progress.workers) != (now := trainer.workers.size):
         notify(f"it began with {before} processes and continues with {now}: updates keep their batches")
     if run.changed:
-        store.write_recipe(run.path, recipe)
+        model_directory.write_recipe(run.path, recipe)
         notify("changed: " + "; ".join(describe_change(*change) for change in run.changed))
 
 
@@ -262,13 +253,13 @@ def make_trainer(
     device: torch.device,
     workers: Workers,
     start: StartingPoint | None,
-    scoring: ScoringOptions | None = None,
+    scoring: ScoringOptions,
 ) -> Trainer:
     """Build the trainer of a recipe: model, weights, data, losses and validation.
 
     Args:
         start: as for `train`; None also where the trainer is restored from a checkpoint of its own.
-        scoring: `validation_scoring` of a translation; None: that of a new run.
+        scoring: `validation_scoring`.
     """
     options = recipe.training
     sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
@@ -283,19 +274,13 @@ def make_trainer(
     for note in _notes_on_trained(recipe, model) if workers.is_main_process else ():
         notify(note)
     task: TrainingTask
-    validator: Validate
-    tokenizer = None
     if isinstance(data, PreparedData):
         if workers.is_main_process:
             warn_of_missing_words(recipe, (source for source, _ in data.dev_lines))
-        scoring = scoring or validation_scoring(recipe, data)
-        tokenizer = recorded_tokenizer(scoring)
-        validator = make_validator(recipe, data, device, scoring)
         frames = frames_of(recipe, data)
         plan = EpochPlan(data.train, data.train_weights, options.batch_tokens, options.seed, frames)
         task = TranslationTask(model, data.train, plan, options, workers, device, frames)
     else:
-        validator = make_text_validator(recipe, data, device)
         task = LanguageModelTask(model, _streams(recipe, data), options, workers, device)
     dtype = pick_dtype(options.compute_dtype, device)
     limit_kernel_caches(KEPT_KERNELS_FP32 if dtype == torch.float32 else KEPT_KERNELS)
@@ -307,13 +292,13 @@ def make_trainer(
         options,
         losses=recipe.losses,
         directory=directory,
-        validate=validator,
+        validate=make_validator(recipe, data, device, scoring),
         workers=workers,
         device=device,
     )
     if start is not None and start.checkpoint is not None:
         trainer.take_over(start.checkpoint)
-    trainer.progress.tokenizer = tokenizer
+    trainer.progress.tokenizer = recorded_tokenizer(scoring)
     return trainer
 
 
@@ -342,10 +327,6 @@ def _streams(recipe: Recipe, data: PreparedText) -> StreamPlan:
     return StreamPlan(data.train, data.train_weights, options.streams, options.segment_length, options.seed)
 
 
-def _keep_silent(message: str) -> None:
-    """Print nothing: in all processes but the main one."""
-
-
 def _load_starting_weights(recipe: Recipe, model: Transformer, directory: Path, *, report: bool) -> None:
     """Load a trained model's weights; weights that it does not have keep their initial values."""
     given, added = store.starting_weights(directory, model)
@@ -368,22 +349,20 @@ def finish(recipe: Recipe, directory: Path, progress: Progress, validate: Valida
     last = min(training.average_last, len(found))
     # A language model has losses of parameters only, which do not compete with its quality on the validation text.
     free = [] if recipe.data.is_language_model else losses_without_target(recipe.losses)
-    choice = None
+    note = ""
     if last and (training.choose_average == "none" or free):
-        taken = tuple(found[-last:])
-        description = mean_of(taken)
+        choice = CheckpointChoice.of(found[-last:])
         if free and training.choose_average != "none":
-            description += f"; quality does not choose, because {free[0]} has a weight and no target"
+            note = f"; quality does not choose, because {free[0]} has a weight and no target"
     else:
         validated = progress.validated
         choice = choose(found, mean_sizes(last), validated, recipe, validate, tokenizer=progress.tokenizer)
-        taken, description = choice.taken.checkpoints, choice.describe()
-    store.write_weights(
+    model_directory.write_weights(
         directory,
-        average_weights(taken),
+        average_weights(choice.taken.checkpoints),
         after=found[-1].update,
-        made_of=[checkpoint.update for checkpoint in taken],
-        warnings=warn_of_damage(directory, training.average_last, () if choice is None else choice.best),
-        average=None if choice is None else choice.record(),
+        made_of=choice.taken.updates,
+        warnings=warn_of_damage(directory, training.average_last, choice.best),
+        average=choice.record(),
     )
-    notify(f"{directory / store.WEIGHTS}: {description}")
+    notify(f"{directory / model_directory.WEIGHTS}: {choice.describe()}{note}")

@@ -1,4 +1,4 @@
-"""The validation of a recipe: the loss on the prepared dev set, and the metric of its translated sentences."""
+"""The validation of a recipe: losses and translations of sentence pairs, or the likelihood of a text."""
 
 from __future__ import annotations
 
@@ -9,34 +9,41 @@ import torch
 from sparsenmt import store
 from sparsenmt.assemble import build_model
 from sparsenmt.data.input_line import input_lines
-from sparsenmt.data.prepared_data import PreparedData
+from sparsenmt.data.prepared_data import PreparedData, PreparedText
 from sparsenmt.decoding.documents import translate_documents
+from sparsenmt.decoding.text_scores import TextReading
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_tokenizer, corpus_scores
 from sparsenmt.evaluation.scorer import DEFAULT_TOKENIZER, ScoringOptions
+from sparsenmt.evaluation.text_quality import TextQuality
 from sparsenmt.evaluation.tokenizer_choice import CHARACTERS, fit_to_text, fitting_tokenizer, lacks_spaces
-from sparsenmt.metric import METRICS
+from sparsenmt.metric import METRICS, TEXT_METRICS
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.process.progress import notify
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.storage.tensors import load_weights
+from sparsenmt.training.loop import Validate
 from sparsenmt.training.state import Progress
-from sparsenmt.training.validation import Validator
+from sparsenmt.training.validation import validation_losses
+from sparsenmt.workflows.evaluation.score_text import token_nats, total_nats
+
+Measure = Callable[[Transformer], dict[str, float]]
+"""A model with packed weights -> values by name."""
 
 _KEY = "training.validation.tokenize"
-
-
-def check_validation(recipe: Recipe) -> None:
-    """Refuse a tokenizer of the recipe that cannot be used, before anything is written."""
-    if recipe.training.validation.tokenize is not None:
-        check_tokenizer(recipe.training.validation.tokenize, _KEY)
+_TRIED, _TRIED_TOKENS = 2, 200  # sentences, tokens of a text
 
 
 def validation_scoring(
-    recipe: Recipe, data: PreparedData, progress: Progress | None = None, tell: Callable[[str], object] = notify
+    recipe: Recipe,
+    data: PreparedData | PreparedText,
+    progress: Progress | None = None,
+    tell: Callable[[str], object] = notify,
 ) -> ScoringOptions:
     """Return the validation metric with its settings: a run keeps the tokenizer that it began with.
+
+    The loss, and metrics of language models, have no settings.
 
     Args:
         progress: of the run's newest checkpoint; None: the run begins.
@@ -46,10 +53,10 @@ def validation_scoring(
         UserError: the tokenizer cannot be used, or the recipe names another one than the run began with.
     """
     metric, language = recipe.training.validation.metric, recipe.data.target_language
-    references = [target for _, target in data.dev_lines]
     asked = recipe.training.validation.tokenize
-    if metric == "loss":
+    if metric == "loss" or isinstance(data, PreparedText):
         return ScoringOptions()
+    references = [target for _, target in data.dev_lines]
     if progress is None:
         return fit_to_text(ScoringOptions((metric,)), references, {recipe.name: recipe}, tell=tell)
     began = progress.tokenizer or DEFAULT_TOKENIZER
@@ -89,36 +96,65 @@ def recorded_tokenizer(scoring: ScoringOptions) -> str | None:
 
 def make_validator(
     recipe: Recipe,
-    data: PreparedData,
+    data: PreparedData | PreparedText,
     device: torch.device,
-    scoring: ScoringOptions | None = None,
+    scoring: ScoringOptions,
     *,
-    most: int | None = None,
-) -> Validator[Transformer]:
+    tried: bool = False,
+) -> Validate:
     """Return the validation of a recipe.
 
+    Each validation makes a model of its own, which exists during it only: neither its weights, also packed, nor the
+    buffers of its searches take memory from the updates.
+
     Args:
-        scoring: `validation_scoring`; None: that of a new run.
-        most: sentences, from the first; None: those of the recipe.
+        scoring: `validation_scoring`.
+        tried: validate a few sentences only, or tokens of a text.
+
+    Raises:
+        UserError: the metric is of bytes, and the data are of a version that did not count them.
     """
-    scoring = scoring or validation_scoring(recipe, data)
+    sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
+    measure = (
+        _text_measure(recipe, data, device, tried)
+        if isinstance(data, PreparedText)
+        else _pairs_measure(recipe, data, device, scoring, tried)
+    )
+
+    def validate(weights: Mapping[str, torch.Tensor]) -> dict[str, float]:
+        model = build_model(recipe.model, **sizes, seed=recipe.training.seed).to(device)
+        load_weights(model, weights, "validation")
+        model.pack(torch.float32)
+        return measure(model)
+
+    return validate
+
+
+def _pairs_measure(
+    recipe: Recipe, data: PreparedData, device: torch.device, scoring: ScoringOptions, tried: bool
+) -> Measure:
+    """Return the losses on the prepared dev set, and the metric of its translated sentences, as a function."""
     validation = recipe.training.validation
     options = recipe.decoding.model_copy(update={"method": "beam", "beam_size": validation.beam_size})
-    count = validation.max_sentences if most is None else most
+    count = _TRIED if tried else validation.max_sentences
     targets = [target for _, target in data.dev_lines[:count]]
     sources = [source for source, _ in data.dev_lines]
     lines = input_lines(sources, tags=data.dev_tags, documents=data.dev_documents)[:count]
     documents = None if data.dev_documents is None else data.dev_documents[:count]
     packing = recipe.data.documents
 
-    def make(weights: Mapping[str, torch.Tensor]) -> Transformer:
-        sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
-        model = build_model(recipe.model, **sizes, seed=recipe.training.seed).to(device)
-        load_weights(model, weights, "validation")
-        model.pack(torch.float32)
-        return model
-
-    def measure(model: Transformer) -> float:
+    def measure(model: Transformer) -> dict[str, float]:
+        losses = validation_losses(
+            model,
+            data.dev,
+            device=device,
+            batch_tokens=recipe.training.batch_tokens,
+            depth=(options.encoder_exits, options.decoder_exits),
+            frames=data.tokenizers.frames.of(recipe.decoding),
+            most=_TRIED if tried else None,
+        )
+        if validation.metric == "loss":
+            return losses
         bundle = store.Bundle(recipe, data.tokenizers, data.features, model, device)
         if packing is not None and documents is not None:
             blocks = translate_documents(bundle, lines, options, packing)
@@ -126,18 +162,28 @@ def make_validator(
         else:
             outputs = [each.text for each in translate_lines(bundle, lines, options)]
         settings = scoring.settings(language=recipe.data.target_language, documents=documents)
-        return corpus_scores(outputs, [targets], settings)[0].value
+        return {**losses, validation.metric: corpus_scores(outputs, [targets], settings)[0].value}
 
-    metrics: dict[str, Callable[[Transformer], float]] = (
-        {} if validation.metric == "loss" else {validation.metric: measure}
-    )
-    return Validator(
-        make,
-        data.dev,
-        metrics,
-        device=device,
-        batch_tokens=recipe.training.batch_tokens,
-        depth=(options.encoder_exits, options.decoder_exits),
-        frames=data.tokenizers.frames.of(recipe.decoding),
-        most=most,
-    )
+    return measure
+
+
+def _text_measure(recipe: Recipe, data: PreparedText, device: torch.device, tried: bool) -> Measure:
+    """Return the likelihood of the validation text, read as one stream, as a function.
+
+    Raises:
+        UserError: as `make_validator`.
+    """
+    reading, metric = TextReading.of(recipe), recipe.training.validation.metric
+    if metric in TEXT_METRICS and TEXT_METRICS[metric].per == "byte" and not data.dev.counts.bytes:
+        raise UserError(
+            "the prepared data are of a version that did not count bytes",
+            where=f"training.validation.metric; {recipe.data.directory}",
+            hint="Remove the directory and run `sparsenmt prepare` again, or validate by `bpc`.",
+        )
+
+    def measure(model: Transformer) -> dict[str, float]:
+        nats = token_nats(model, data.dev.ids[: _TRIED_TOKENS if tried else None], reading, device, shown=False)
+        quality = TextQuality(total_nats(nats), data.dev.counts)
+        return {name: quality.value(name) for name in dict.fromkeys(("loss", metric))}
+
+    return measure

@@ -16,7 +16,7 @@ from sparsenmt.recipe.schema import Recipe
 from sparsenmt.sparsity.registry import methods
 from sparsenmt.training.checkpoints import Checkpoint, find_checkpoints, write_checkpoint
 from sparsenmt.training.state import Progress, ValidationResult
-from sparsenmt.training.validation_history import losses_without_target, rank
+from sparsenmt.training.validation import losses_without_target, rank
 from sparsenmt.workflows.training.checkpoint_choice import CheckpointChoice, choose, mean_sizes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparsenmt.recipe.schema import AuxiliaryLoss, Training
 from sparsenmt.training.state import Progress, ValidationResult
-from sparsenmt.training.validation_history import best_updates, limit_reached, stale_validations
+from sparsenmt.training.validation import best_updates, limit_reached, stale_validations
 
 
 def validated(*rows: tuple[int, float, float]) -> list[ValidationResult]:

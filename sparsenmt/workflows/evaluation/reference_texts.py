@@ -14,10 +14,10 @@ from typing import TypeVar
 from sparsenmt.data.documents import read_document_ids
 from sparsenmt.data.text import check_readable, read_parallel
 from sparsenmt.errors import UserError
+from sparsenmt.model_directory import read_recipe
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.task import check_translates
 from sparsenmt.storage.files import sha256_file
-from sparsenmt.store import read_recipe
 
 
 @dataclass(frozen=True)
