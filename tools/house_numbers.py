@@ -49,6 +49,7 @@ REASONS = {
     "sparsenmt.native.trials": "the table of measurements: no kernel in it",
     "sparsenmt.evaluation.contrast.groups": "how items are grouped in tables: no model in it",
     "sparsenmt.evaluation.contrast.translation_suite": "one format of suites a file",
+    "sparsenmt.workflows.training.sweep_table": "the layout of tables: nothing is trained or measured in it",
     "sparsenmt.report.fonts": "scripts, their fonts and packages: nothing is drawn in it, tested alone",
     "sparsenmt.importers.huggingface_search": "the settings of a search: no weights or tokenizers in it, tested alone",
     "sparsenmt.importers.huggingface_tokenizers": "the tokenizers of each family: no weights in it, tested alone",

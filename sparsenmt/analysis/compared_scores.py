@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.evaluation.scorer import ScoringSettings
-from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
+from sparsenmt.evaluation.significance import BOOTSTRAP, Comparison, PairedTest, compare
 from sparsenmt.metric import METRICS
 from sparsenmt.report.tables import Value, columns
 
@@ -27,10 +27,8 @@ class ComparedScore:
     @property
     def cells(self) -> tuple[Value, ...]:
         """The cells of a table row: the score, and the difference with its 95% interval and p-value."""
-        one = self.comparison
-        if one is None:
-            return self.score, None, None, None, None, None
-        return self.score, one.difference.value, one.difference.low, one.difference.high, one.p_value, one.sacrebleu_p
+        found = {} if self.comparison is None else self.comparison.record()
+        return self.score, *map(found.get, ("difference", "low", "high", "p_value", "sacrebleu_p"))
 
 
 def compared_scores(
@@ -38,13 +36,12 @@ def compared_scores(
     references: Sequence[str],
     baseline: Sequence[str] | None,
     settings: ScoringSettings,
-    test: PairedTest | None = None,
+    test: PairedTest = BOOTSTRAP,
 ) -> list[ComparedScore]:
     """Score translations, and compare them with a baseline.
 
     Args:
         baseline: None: nothing is compared.
-        test: None: the bootstrap.
 
     Raises:
         UserError: as for `corpus_scores` and `compare`.
@@ -57,9 +54,9 @@ def compared_scores(
     return [ComparedScore(each.name, each.value, each.signature, compared.get(each.name)) for each in scores]
 
 
-def test_note(scores: Iterable[ComparedScore], test: PairedTest | None) -> str:
-    """Return the test of the comparisons in words; ``test``: as for `compared_scores`."""
-    return (test or PairedTest()).describe(each.comparison.segments for each in scores if each.comparison)
+def test_note(scores: Iterable[ComparedScore], test: PairedTest) -> str:
+    """Return the test of the comparisons in words."""
+    return test.describe(each.comparison.segments for each in scores if each.comparison)
 
 
 def signature_notes(scores: Iterable[ComparedScore]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.metric import METRICS
 from sparsenmt.model.depth_plan import Depth, fastest_first
 from sparsenmt.report.plots import ValueMap
-from sparsenmt.report.tables import Column, Report, Table, Value, columns
+from sparsenmt.report.tables import Report, Table, Value, columns, shown_if
 
 DEFAULT = ScoringOptions(("bleu", "chrf"))
 
@@ -177,17 +177,19 @@ class SystemSize:
     separate: bool
 
 
-def full_report(
+def report(
     text: str, grids: Sequence[DepthGrid], timed: TimeReference | None, sizes: Sequence[SystemSize] = ()
 ) -> Report:
-    """Return the report for files: a table of cells, one of grids, and one of systems.
+    """Return the report: for files all cells as one table, for a terminal one for each measure; of grids, and systems.
+
+    On the terminal encoder layers stand downwards, and decoder layers across.
 
     Args:
         text: the name of the text.
         timed: the reference of relative times; None where no time was measured.
         sizes: of the systems.
     """
-    cells = []
+    cells, count = [], len(grids[0].depths)
     for grid in grids:
         for cell in grid.cells:
             ratio = None if timed is None else timed.ratio(cell.text.seconds)
@@ -198,21 +200,12 @@ def full_report(
     oracle = ("count oracle_sentences", "share oracle_share")
     scores = f"score {' '.join(grids[0].metrics)}"
     heads = columns(*place, scores, "number relative_time seconds", "share spread", *oracle, "text model translations")
-    tables = (Table("cells", text, heads, cells), _grids(grids, timed), *_sizes(sizes))
-    return Report("depths", tables, tuple(_notes(grids, timed)), {"text": text, "sentences": len(grids[0].depths)})
-
-
-def printed_report(
-    text: str, grids: Sequence[DepthGrid], timed: TimeReference | None, sizes: Sequence[SystemSize] = ()
-) -> Report:
-    """Return the report for a terminal: a table for each measure, encoder layers downwards, decoder layers across."""
-    sentences = f"{text}, {len(grids[0].depths):,} sentences"
-    tables = [_view(grids, metric, f"{METRICS[metric].label}, {sentences}") for metric in grids[0].metrics]
-    if timed is not None:
-        tables.append(_view(grids, "time", "decoding time, relative", timed))
-    tables.append(_view(grids, "oracle", "share of sentences whose translation is the oracle's"))
-    tables += [_grids(grids, timed), *_sizes(sizes)]
-    return Report("depths", tuple(tables), tuple(_notes(grids, timed)))
+    titles = {metric: f"{METRICS[metric].label}, {text}, {count:,} sentences" for metric in grids[0].metrics}
+    titles |= {} if timed is None else {"time": "decoding time, relative"}
+    titles["oracle"] = "share of sentences whose translation is the oracle's"
+    views = [_view(grids, measure, title, timed) for measure, title in titles.items()]
+    tables = (Table("cells", text, heads, cells, listed=False), *views, _grids(grids, timed), *_sizes(sizes))
+    return Report("depths", tables, tuple(_notes(grids, timed)), {"text": text, "sentences": count})
 
 
 def _value(measure: str, cell: DepthScore, grid: DepthGrid, timed: TimeReference | None) -> float | None:
@@ -221,14 +214,14 @@ def _value(measure: str, cell: DepthScore, grid: DepthGrid, timed: TimeReference
     return cell.oracle / len(grid.depths) if measure == "oracle" else cell.scores[measure]
 
 
-def _view(grids: Sequence[DepthGrid], measure: str, title: str, timed: TimeReference | None = None) -> Table:
+def _view(grids: Sequence[DepthGrid], measure: str, title: str, timed: TimeReference | None) -> Table:
     rows = []
     for grid in grids:
         for cell in sorted(grid.cells, key=lambda cell: cell.depth):
             n, m = cell.depth
             rows.append((grid.system, grid.search, str(n), f"m = {m}", _value(measure, cell, grid, timed)))
     heads = columns("text system search n decoder", f"{'share' if measure == 'oracle' else 'score'} {measure}")
-    return Table(measure, title, heads, rows, across="decoder", shown=measure)
+    return Table(measure, title, heads, rows, across="decoder", shown=measure, filed=False)
 
 
 def _grids(grids: Sequence[DepthGrid], timed: TimeReference | None) -> Table:
@@ -236,14 +229,14 @@ def _grids(grids: Sequence[DepthGrid], timed: TimeReference | None) -> Table:
     rows: list[tuple[Value, ...]] = []
     first = grids[0].metrics[0]
     for grid in grids:
-        time = None if timed is None else timed.ratio(grid.oracle_seconds)
-        oracle = (*(score.value for score in grid.oracle.values()), *map(float, grid.depths.mean(axis=0)), time)
-        depths = [(_pair(cell), cell.scores[first]) for cell in (grid.deepest, grid.best)]
+        ratio = None if timed is None else timed.ratio(grid.oracle_seconds)
+        oracle = (*(score.value for score in grid.oracle.values()), *map(float, grid.depths.mean(axis=0)), ratio)
+        depths = [(f"{cell.depth[0]}+{cell.depth[1]}", cell.scores[first]) for cell in (grid.deepest, grid.best)]
         rows.append((grid.system, grid.search, *depths[0], *depths[1], *oracle))
     of_oracle = " ".join(f"oracle_{name}" for name in (*grids[0].metrics, "n", "m"))
     deepest, best = (("text " + name, f"score {name}_{first}") for name in ("deepest", "best"))
-    heads = columns("text system search", *deepest, *best, f"score {of_oracle}")
-    heads = (*heads, Column("oracle_time", "score", timed is not None))
+    time = shown_if(timed is not None, "score oracle_time")
+    heads = columns("text system search", *deepest, *best, f"score {of_oracle}", time)
     return Table("blocks", "deepest and best depth, and the oracle", heads, rows)
 
 
@@ -258,15 +251,11 @@ def _sizes(sizes: Sequence[SystemSize]) -> list[Table]:
         ratio = each.training / one if each.training is not None and one else None
         relative = each.parameters / sizes[0].parameters
         rows.append((each.system, each.models, each.parameters, relative, each.training, ratio))
-    heads = columns("text system", "count models parameters", "score relative_size", "rate training_seconds")
-    heads = (*heads, *columns("score relative_training"))
+    time = ("rate training_seconds", "score relative_training")
+    heads = columns("text system", "count models parameters", "score relative_size", *time)
     to = f"the deepest of {separate[0].system}" if separate else sizes[0].system
     title = f"size, relative to {sizes[0].system}, and training time, relative to {to}"
     return [Table("systems", title, heads, rows)]
-
-
-def _pair(cell: DepthScore) -> str:
-    return f"{cell.depth[0]}+{cell.depth[1]}"
 
 
 def _notes(grids: Sequence[DepthGrid], timed: TimeReference | None) -> Iterator[str]:

@@ -14,7 +14,7 @@ from sparsenmt.analysis.compared_scores import SCORE_COLUMNS, ComparedScore, com
 from sparsenmt.analysis.labels import SITE_NAMES, site_title
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
-from sparsenmt.evaluation.significance import PairedTest
+from sparsenmt.evaluation.significance import BOOTSTRAP, PairedTest
 from sparsenmt.metric import METRICS
 from sparsenmt.model.sites import SiteName
 from sparsenmt.report.plots import Panel, curves
@@ -33,7 +33,7 @@ def measure_head_ablation(
     heads: Sequence[int] = (),
     scoring: ScoringOptions = DEFAULT,
     documents: Path | None = None,
-    test: PairedTest | None = None,
+    test: PairedTest = BOOTSTRAP,
 ) -> AnalysisResult:
     """Make the report ``ablate-heads``.
 
@@ -42,12 +42,11 @@ def measure_head_ablation(
         heads: heads to disable, from 1; empty: each in turn.
         scoring: without metrics: BLEU and chrF.
         documents: document ids of the text, for d-BLEU; a model of blocks then translates blocks.
-        test: None: the bootstrap.
 
     Raises:
         UserError: a model has no such head, or it cannot be scored like this.
     """
-    scoring, test = scoring.with_default(DEFAULT.metrics), test or PairedTest()
+    scoring = scoring.with_default(DEFAULT.metrics)
     references = session.read_beside(reference, len(session.lines), session.text_name)
     scoring, settings = session.scoring_settings(scoring, documents, references)
     found = {}
@@ -85,7 +84,7 @@ def measure(
     names: Mapping[int, str],
     settings: ScoringSettings,
     *,
-    test: PairedTest | None = None,
+    test: PairedTest = BOOTSTRAP,
 ) -> list[HeadScores]:
     """Score the translations of a model, those with all heads first.
 
@@ -104,7 +103,7 @@ def measure(
     return rows
 
 
-def report(found: Mapping[str, Sequence[HeadScores]], site: SiteName, test: PairedTest | None = None) -> Report:
+def report(found: Mapping[str, Sequence[HeadScores]], site: SiteName, test: PairedTest = BOOTSTRAP) -> Report:
     """Make the table: one row for each metric and head."""
     rows = []
     for model, own in found.items():

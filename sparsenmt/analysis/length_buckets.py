@@ -23,7 +23,7 @@ from sparsenmt.evaluation.metrics import by_document
 from sparsenmt.evaluation.rouge import without_markers
 from sparsenmt.evaluation.sacrebleu_scorer import tokenizer
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
-from sparsenmt.evaluation.significance import PairedTest
+from sparsenmt.evaluation.significance import BOOTSTRAP, PairedTest
 from sparsenmt.evaluation.tokenizer_choice import fitting_tokenizer
 from sparsenmt.metric import METRICS
 from sparsenmt.report.plots import Panel, curves
@@ -55,7 +55,7 @@ def measure_by_length(
     scoring: ScoringOptions = DEFAULT,
     documents: Path | None = None,
     disabled_heads: Sequence[str] = (),
-    test: PairedTest | None = None,
+    test: PairedTest = BOOTSTRAP,
 ) -> AnalysisResult:
     """Make the report ``by-length``, of models and of files of translations.
 
@@ -66,12 +66,11 @@ def measure_by_length(
         scoring: without metrics: BLEU.
         documents: document ids of the text, for d-BLEU; a model of blocks then translates blocks.
         disabled_heads: ``[MODEL=]SITE:N,N`` values: heads that give zeros.
-        test: None: the bootstrap.
 
     Raises:
         UserError: a file has another number of lines than the reference, or the systems cannot be scored like this.
     """
-    scoring, test = scoring.with_default(DEFAULT.metrics), test or PairedTest()
+    scoring = scoring.with_default(DEFAULT.metrics)
     references = list(islice(read_lines(reference), session.limit))
     if not references:
         raise UserError("the file has no lines", where=str(reference), hint="Name a file of reference translations.")
@@ -179,7 +178,7 @@ def measure(
     texts: Sequence[str] | None = None,
     count: Callable[[str], int] = word_count,
     edges: Sequence[int] = EDGES,
-    test: PairedTest | None = None,
+    test: PairedTest = BOOTSTRAP,
 ) -> dict[str, list[BucketScore]]:
     """Score every system on every bucket, by each metric.
 
@@ -215,7 +214,7 @@ def report(
     cells: Mapping[str, Sequence[BucketScore]],
     length: Length = "reference-words",
     disabled_heads: Sequence[str] = (),
-    test: PairedTest | None = None,
+    test: PairedTest = BOOTSTRAP,
 ) -> Report:
     """Make the table: one row for each metric, bucket and system."""
     rows = [

@@ -28,6 +28,7 @@ from sparsenmt.data.text import check_readable, read_lines
 from sparsenmt.data.tokenizers.tokenizer import unknown_texts
 from sparsenmt.decoding.documents import translate_aligned
 from sparsenmt.decoding.inputs import SourceLine, cut_warning, read_sources, warn_of_sources
+from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.decoding.text_scores import TextReading, encode_text
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.decoding.unusual_text import warn_of_unusual_lines
@@ -78,7 +79,7 @@ class AnalysisResult:
 
 
 @dataclass(frozen=True)
-class AnalysisSession:
+class AnalysisSession(ModelOptions):
     """The models of a report, and the text that they read.
 
     Args:
@@ -90,14 +91,11 @@ class AnalysisSession:
         batch_tokens: source tokens in a batch, padding included, times the beam size; None: the recipe's.
         beam_size: beam size of translation; None: the recipe's.
         target: translations that the decoders read; None: each model's own.
-        threads: CPU threads; None: all cores.
-        device: as for `pick_device`.
         for_plot: True: refuse what does not fit one picture.
         text: the text that language models read, in place of sentences.
         tokens: tokens of it to read; None: `ATTENTION_TOKENS`.
         segmenter: a tagger that splits the text into words; None: see `find_words`.
         language: of the text, for segmenter and tagger; None: the first model's source language.
-        source_language, target_language: codes of models of several languages; None: the recipes'.
     """
 
     models: Sequence[Path]
@@ -108,15 +106,11 @@ class AnalysisSession:
     batch_tokens: int | None = None
     beam_size: int | None = None
     target: Path | None = None
-    threads: int | None = None
-    device: str = "auto"
     for_plot: bool = False
     text: Path | None = None
     tokens: int | None = None
     segmenter: str | None = None
     language: str | None = None
-    source_language: str | None = None
-    target_language: str | None = None
 
     @cached_property
     def labels(self) -> dict[str, Path]:
@@ -312,8 +306,8 @@ class AnalysisSession:
         any_task: bool = False,
     ) -> AnalyzedModel:
         """Open one model, which need not be one of the session's, without the ``disabled`` heads of its sites."""
-        languages = self.source_language, self.target_language
-        bundle = open_model(directory, device=self.device, disabled=disabled, any_task=any_task, languages=languages)
+        device, languages = self.device, self.languages
+        bundle = open_model(directory, device=device, disabled=disabled, any_task=any_task, languages=languages)
         return AnalyzedModel(self, label, bundle)
 
     def scoring_settings(

@@ -21,7 +21,7 @@ from sparsenmt.commands.options import (
     speed_options,
     whole_numbers,
 )
-from sparsenmt.commands.output import show
+from sparsenmt.commands.output import show_written
 from sparsenmt.errors import UserError
 
 
@@ -71,13 +71,11 @@ def command(
     stopped. Time is measured in every run, on the first lines, without start-up; it is relative to the deepest depth of
     the first model with the largest beam size.
     """
-    from sparsenmt.process.progress import notify
     from sparsenmt.workflows.evaluation.depth_table import DepthTableRequest, depth_table
 
     if not models and not grid:
         raise UserError("there is no model", where="MODEL_DIR", hint="Name a model directory, or several with --grid.")
     output = output or Path(f"{str([*models, *grid][0]).rstrip('/')}-depths")
     request = DepthTableRequest(models, grid, output, speed_lines=speed_lines if speed else 0, **options)
-    result = depth_table(request)
-    show(result.text)
-    notify("written: " + ", ".join(map(str, result.files)))
+    written = depth_table(request)
+    show_written(written.text, written.files)

@@ -17,6 +17,7 @@ from sparsenmt.commands.options import (
     trained_and_run,
     training_processor_options,
 )
+from sparsenmt.commands.output import show_written
 
 
 @click.command("finetune-l0")
@@ -67,7 +68,6 @@ def command(model: Path, recipe_and_overrides: tuple[str, ...], **options: Any) 
     --keep last     the last checkpoint
     --keep best     the best validation within `tolerance` of the target
     """
-    from sparsenmt.process.progress import notify
     from sparsenmt.report.tables import render
     from sparsenmt.workflows.training.finetune import FinetuneRequest, finetune
 
@@ -75,8 +75,7 @@ def command(model: Path, recipe_and_overrides: tuple[str, ...], **options: Any) 
     changes, run = trained_and_run(options)
     result = finetune(FinetuneRequest(model, recipe, (*overrides, *changes), run=run, **options))
     if result.report is not None:
-        click.echo(render(result.report))
-        notify("written: " + ", ".join(map(str, result.files)))
+        show_written(render(result.report), result.files)
 
 
 def _split(arguments: Sequence[str]) -> tuple[Path | None, tuple[str, ...]]:

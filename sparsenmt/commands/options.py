@@ -175,7 +175,8 @@ def trained_and_run(options: dict[str, Any]) -> tuple[list[str], ModelRun]:
     from sparsenmt.workflows.evaluation.evaluate import ModelRun
 
     device = options.pop("device")
-    run = ModelRun(device or "auto", options.pop("beam_size"), options.pop("batch_tokens"))
+    beam_size, batch_tokens = options.pop("beam_size"), options.pop("batch_tokens")
+    run = ModelRun(device=device or "auto", beam_size=beam_size, batch_tokens=batch_tokens)
     return training_overrides(options.pop("threads"), device), run
 
 

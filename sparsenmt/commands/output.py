@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import click
 
 from sparsenmt.errors import UNSAFE, printable_lines
+from sparsenmt.process.progress import notify
 
 
 def show(text: str) -> None:
     """Print lines with control characters as escapes, so that they have no effect on a terminal."""
     click.echo(printable_lines(text))
+
+
+def show_written(text: str, files: Sequence[Path]) -> None:
+    """Print a table, and name the files that it was written to."""
+    show(text)
+    if files:
+        notify("written: " + ", ".join(map(str, files)))
 
 
 def show_json(text: str) -> None:

@@ -65,14 +65,7 @@ def _grid_option(
 @click.option("--seed", type=click.IntRange(0), help="Seed of the classifier's training.  [default: the recipe's]")
 @count_option("--time-lines", 200, "Number of held-out lines to time.")
 @processor_options
-def command(
-    method: str | None,
-    beam_size: int | None,
-    batch_tokens: int | None,
-    source_language: str | None,
-    target_language: str | None,
-    **settings: Any,
-) -> None:
+def command(**settings: Any) -> None:
     """Train a depth selector for the model in MODEL_DIR, which must have several exits, and save it in the directory.
 
     Every pair of --source and --reference is translated at every trained depth. The labels of a sentence are all depths
@@ -93,7 +86,4 @@ def command(
     """
     from sparsenmt.workflows.decoding.select_depth import SelectDepthRequest, select_depth
 
-    decoding: dict[str, Any] = {"method": method, "beam_size": beam_size, "batch_tokens": batch_tokens}
-    decoding |= {"source_language": source_language, "target_language": target_language}
-    given = {name: value for name, value in decoding.items() if value is not None}
-    show(select_depth(SelectDepthRequest(decoding=given, **settings)).removesuffix("\n"))
+    show(select_depth(SelectDepthRequest(**settings)).removesuffix("\n"))

@@ -14,12 +14,11 @@ from sparsenmt.commands.options import (
     trained_and_run,
     training_processor_options,
 )
-from sparsenmt.commands.output import show
+from sparsenmt.commands.output import show, show_written
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
     from sparsenmt.evaluation.scorer import ScoringOptions
-    from sparsenmt.workflows.training.sweep import SweepTable
 
 
 @click.command("sweep")
@@ -63,22 +62,15 @@ def command(
         if lists:
             show("\n".join(aligned([(each.name, each.state(), str(each.directory)) for each in chosen])))
         else:
-            _show(plan.tabulate())
+            written = plan.tabulate()
+            show_written(written.text, written.files)
         return
     result = sweep(sweep_file, changes, only=only, output=output, scoring=scoring, model_run=run)
     if result.table is not None:
-        _show(result.table)
+        show_written(result.table.text, result.table.files)
     if result.failed:
         raise UserError(
             f"{len(result.failed)} of {result.variants} variants failed: {', '.join(result.failed)}",
             where=str(sweep_file),
             hint="See their messages above. The same command tries them again; finished variants are kept.",
         )
-
-
-def _show(table: SweepTable) -> None:
-    from sparsenmt.process.progress import notify
-
-    show(table.text)
-    if table.files:
-        notify("written: " + ", ".join(map(str, table.files)))

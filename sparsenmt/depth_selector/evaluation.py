@@ -25,7 +25,7 @@ from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.metric import METRICS
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.recipe.schema import Decoding
-from sparsenmt.report.tables import Column, Report, Table, Value, columns
+from sparsenmt.report.tables import Report, Table, Value, columns
 from sparsenmt.store import Bundle
 
 QUALITY = ("bleu", "chrf")
@@ -279,7 +279,7 @@ def evaluate_selector(text: MeasuredText, classifiers: Sequence[TrainedClassifie
     return SelectorEvaluation(systems, chosen[0], oracle, choosing[0], timed, undecided[0], found, signatures, spread)
 
 
-_LAYERS = columns("count encoder_layers decoder_layers")
+_LAYERS = "count encoder_layers decoder_layers"
 
 
 def selector_report(
@@ -298,11 +298,8 @@ def selector_report(
 
 def _systems(measured: SelectorEvaluation) -> Table:
     full = measured.full
-    shown = (
-        *(Column("system"), *_LAYERS, *columns("score bleu chrf sentence_chrf")),
-        *(Column("seconds_alone", "number"), Column("alone_of_full", "share")),
-        *(Column("seconds_grouped", "number"), Column("grouped_of_full", "share")),
-    )
+    times = ("number seconds_alone", "share alone_of_full", "number seconds_grouped", "share grouped_of_full")
+    shown = columns("text system", _LAYERS, "score bleu chrf sentence_chrf", *times)
     rows = []
     for each in measured.systems:
         quality = (each.bleu, each.chrf, each.sentence_chrf)
@@ -315,10 +312,8 @@ def _systems(measured: SelectorEvaluation) -> Table:
 def _classifiers(measured: SelectorEvaluation) -> Table:
     """Return the paper's Table 2: the full depth, the oracle, and every size of the classifier."""
     full, oracle = measured.full, measured.systems[-1]
-    shown = (
-        *(*columns("text classifier fine_tuned"), Column("seconds_alone", "number"), Column("of_full", "share")),
-        *columns("score bleu chrf sentence_chrf", "share among_the_best undecided", "number loss"),
-    )
+    measured_on = ("score bleu chrf sentence_chrf", "share among_the_best undecided", "number loss")
+    shown = columns("text classifier fine_tuned", "number seconds_alone", "share of_full", *measured_on)
     rows: list[tuple[Value, ...]] = []
     for each in (full, oracle):
         quality, ratio = (each.bleu, each.chrf, each.sentence_chrf), each.seconds_alone / full.seconds_alone
@@ -337,7 +332,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _chosen(measured: SelectorEvaluation, held_out: LabelledSentences, depths: Sequence[Depth]) -> Table:
-    shown = (*_LAYERS, *columns("share selector oracle among_the_best"))
+    shown = columns(_LAYERS, "share selector oracle among_the_best")
     shares = [np.bincount(each, minlength=len(depths)) / len(held_out) for each in (measured.selected, measured.oracle)]
     shares.append(held_out.prior)
     rows = tuple((*depth, *(float(share[k]) for share in shares)) for k, depth in enumerate(depths))
@@ -345,10 +340,8 @@ def _chosen(measured: SelectorEvaluation, held_out: LabelledSentences, depths: S
 
 
 def _trials(trials: Sequence[Trial]) -> Table:
-    shown = (
-        *(*columns("count layers heads"), *columns("number alpha beta lambda")),
-        *(Column("epoch", "count"), *columns("number own_loss loss"), Column("chrf", "score")),
-    )
+    found = ("number alpha beta lambda", "count epoch", "number own_loss loss", "score chrf")
+    shown = columns("count layers heads", *found)
     ordered = sorted(trials, key=lambda trial: trial.loss)
     rows = tuple((*astuple(each.cell), each.epoch, each.own_loss, each.loss, each.chrf) for each in ordered)
     return Table("search", "Trials of the search, on the validation set, the chosen one first", shown, rows)

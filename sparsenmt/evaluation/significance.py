@@ -117,6 +117,10 @@ class PairedTest:
         return f"{self.method}/{_FORMULA}/{self.resamples}/{self.seed}/{self.fewest}"
 
 
+BOOTSTRAP = PairedTest()
+"""The usual test."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A system's value on the whole corpus, with mean and 95% confidence interval over the samples.
@@ -159,23 +163,26 @@ class Comparison:
     segments: int
     sacrebleu_p: float | None = None
 
+    def record(self) -> dict[str, float]:
+        """Return ``difference``, ``segments`` and, where there are some, ``low``, ``high`` (95%) and p-values."""
+        bounds = {"low": self.difference.low, "high": self.difference.high}
+        p_values = {"p_value": self.p_value, "sacrebleu_p": self.sacrebleu_p}
+        found = {"difference": self.difference.value, "segments": self.segments, **bounds, **p_values}
+        return {name: value for name, value in found.items() if value is not None}
+
 
 def compare(
     hypotheses: Sequence[str],
     baseline: Sequence[str],
     references: Sequence[Sequence[str]],
     settings: ScoringSettings,
-    test: PairedTest | None = None,
+    test: PairedTest = BOOTSTRAP,
 ) -> list[Comparison]:
     """Compare two systems on the same lines by each metric; for d-BLEU segments are documents instead of lines.
-
-    Args:
-        test: None: the bootstrap.
 
     Raises:
         UserError: as for `corpus_scores`; or less than one resample; or another number of lines in the baseline.
     """
-    test = test or PairedTest()
     if test.resamples < 1:
         hint = "Take 1000, for example."
         raise UserError(f"the test needs at least one resample, not {test.resamples}", where="--resamples", hint=hint)
@@ -241,15 +248,15 @@ def _comparison(
 ) -> Comparison:
     (system, baseline), (ours, theirs), rows = pair, sampled, len(pair[0].values)
     value, reference = system.score(system.values.sum(0)), baseline.score(baseline.values.sum(0))
-    observed, few = abs(value - reference), rows < test.fewest
+    observed, few, exchanged = abs(value - reference), rows < test.fewest, np.empty(0)
+    if test.method == "randomization" or (few and rows > _MOST_EXCHANGED):
+        exchanged = np.abs(_exchanged_differences(pair, _coins(test, rows)))
     if test.method == "bootstrap":
         differences = ours - theirs
         extreme = np.abs(differences - differences.mean()) >= observed - _ROUNDING
         sacrebleus = np.abs(differences) - np.abs(differences).mean() > observed
     else:
-        distances = np.abs(_exchanged_differences(pair, _coins(test, rows)))
-        extreme = distances >= observed - _ROUNDING
-        sacrebleus = distances > observed + _ROUNDING
+        extreme, sacrebleus = exchanged >= observed - _ROUNDING, exchanged > observed + _ROUNDING
     metric = METRICS.get(system.name)  # None: a metric of language models
     tested_there = metric is not None and metric.validates and metric.scorer.startswith("sacrebleu_scorer:")
     return Comparison(
@@ -257,19 +264,23 @@ def _comparison(
         system=_estimate(value, ours, few=few),
         baseline=_estimate(reference, theirs, few=few),
         difference=_estimate(value - reference, ours - theirs, few=few),
-        p_value=_p_of_few(pair, observed, test) if few else _share(extreme),
+        p_value=_p_of_few(pair, observed, exchanged) if few else _share(extreme),
         segments=rows,
         sacrebleu_p=_share(sacrebleus) if tested_there else None,
     )
 
 
-def _p_of_few(pair: tuple[Statistics, Statistics], observed: float, test: PairedTest) -> float | None:
-    """Return the p-value by all exchanges of the segments, or by random ones if they are too many."""
+def _p_of_few(pair: tuple[Statistics, Statistics], observed: float, exchanged: NDArray[np.float64]) -> float | None:
+    """Return the p-value by all exchanges of the segments, or by the random ones if all are too many.
+
+    Args:
+        exchanged: (samples) distances of the systems after random exchanges.
+    """
     rows = len(pair[0].values)
     if rows < 2:
         return None
     if rows > _MOST_EXCHANGED:
-        return _share(np.abs(_exchanged_differences(pair, _coins(test, rows))) >= observed - _ROUNDING)
+        return _share(exchanged >= observed - _ROUNDING)
     distances = np.abs(_exchanged_differences(pair, [_all_exchanges(rows)]))
     return float(np.mean(distances >= observed - _ROUNDING))
 

@@ -211,11 +211,8 @@ def fonts_for(texts: Iterable[str]) -> FontChoice:
     choice = choose_fonts(characters, _installed(), _base())
     if choice.missing and _list_new_fonts():
         choice = choose_fonts(characters, _installed(), _base())
-    return replace(choice, misshapen="" if _shapes() else "".join(filter(_is_shaped, sorted(characters))))
-
-
-def _is_shaped(character: str) -> bool:
-    return _script(character).shaped
+    shaped = "" if _shapes() else "".join(one for one in sorted(characters) if _script(one).shaped)
+    return replace(choice, misshapen=shaped)
 
 
 def _shapes() -> bool:

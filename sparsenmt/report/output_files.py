@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -12,7 +13,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.model_directory import MANIFEST, METRICS_FILE, RECIPE, WEIGHTS
 from sparsenmt.report.plots import check_plot, save
 from sparsenmt.report.tables import Report, write_report
-from sparsenmt.storage.files import hidden_path, partial_path
+from sparsenmt.storage.files import hidden_path, partial_path, write_text
 
 if TYPE_CHECKING:  # matplotlib is an optional package
     from matplotlib.figure import Figure
@@ -21,12 +22,32 @@ _MODEL_PARTS = {MANIFEST, RECIPE, WEIGHTS, METRICS_FILE, "tokenizers", "features
 
 
 @dataclass(frozen=True)
+class WrittenTable:
+    """A table as a terminal shows it, and the files that it was written to."""
+
+    text: str
+    files: list[Path]
+
+
+@dataclass(frozen=True)
 class ReportFiles:
-    """The files to which a report is written; None: not written."""
+    """The files to which a report is written; None: not written.
+
+    Args:
+        text: what the terminal shows.
+    """
 
     json: Path | None = None
     csv: Path | None = None
     plot: Path | None = None
+    text: Path | None = None
+
+    @classmethod
+    def in_folder(cls, folder: Path, name: str, plot: Path | None = None) -> ReportFiles:
+        """Return all four files, of one name; ``plot``: in place of the one in the folder, if matplotlib is there."""
+        if plot is None and importlib.util.find_spec("matplotlib") is not None:
+            plot = folder / f"{name}.png"
+        return cls(folder / f"{name}.json", folder / f"{name}.csv", plot, folder / f"{name}.txt")
 
     def check(self, inputs: Sequence[Path | None] = (), others: Mapping[str, Path | None] | None = None) -> None:
         """Raise UserError for files that `check_outputs` refuses, or if plots cannot be drawn.
@@ -38,9 +59,12 @@ class ReportFiles:
         if self.plot is not None:
             check_plot(self.plot)
 
-    def write(self, report: Report, draw: Callable[[], Figure] | None = None) -> list[Path]:
-        """Write the report; ``draw`` makes the figure if a plot is wanted. Returns the files."""
+    def write(self, report: Report, draw: Callable[[], Figure] | None = None, shown: str | None = None) -> list[Path]:
+        """Write the report, the figure that ``draw`` makes, and the text ``shown``; returns the files."""
         written = write_report(report, json=self.json, csv=self.csv)
+        if self.text is not None and shown is not None:
+            write_text(self.text, f"{shown}\n")
+            written.append(self.text)
         if self.plot is not None and draw is not None:
             save(draw(), self.plot)
             written.append(self.plot)
@@ -105,11 +129,8 @@ def _check_no_model(option: str, path: Path) -> None:
     """Refuse an output that is a part of a model directory; a report beside the parts is none."""
     for each in (path.parent.resolve() / path.name, path.resolve()):
         for directory in each.parents:
-            if each.relative_to(directory).parts[0] in _MODEL_PARTS and _is_model(directory):
+            is_model = (directory / MANIFEST).is_file() and (directory / RECIPE).is_file()
+            if is_model and each.relative_to(directory).parts[0] in _MODEL_PARTS:
                 raise UserError(
                     f"{option} names a part of the model in {directory}", where=str(path), hint="Name another file."
                 )
-
-
-def _is_model(directory: Path) -> bool:
-    return (directory / MANIFEST).is_file() and (directory / RECIPE).is_file()

@@ -38,15 +38,21 @@ def columns(*groups: str) -> tuple[Column, ...]:
     """Make columns from groups of one kind each: ``columns("text model site", "hidden count index", "share density")``.
 
     Args:
-        groups: a kind and the names of its columns; the terminal leaves out those of a group that begins with "hidden".
+        groups: a kind and the names of its columns; the terminal leaves out those of a group that begins with "hidden";
+            an empty group has no columns.
     """
     made: list[Column] = []
-    for group in groups:
+    for group in filter(None, groups):
         kind, *names = group.removeprefix("hidden ").split()
         if kind not in get_args(Kind):
             raise ValueError(f"{kind} is no kind of a column")
         made += [Column(name, kind, not group.startswith("hidden ")) for name in names]  # type: ignore[arg-type]
     return tuple(made)
+
+
+def shown_if(shown: bool, group: str) -> str:
+    """Return a group for `columns`, which the terminal leaves out unless it is shown."""
+    return group if shown else f"hidden {group}"
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,7 @@ class Table:
         across: on the terminal, the different values of this column, if there are several, become columns; ``shown``
             fills their cells, and the other text columns name the rows.
         shown: the column that fills the cells.
-        listed: False: the terminal leaves the table out.
+        listed, filed: False: the terminal, or the files leave the table out.
     """
 
     name: str
@@ -68,6 +74,7 @@ class Table:
     across: str | None = None
     shown: str | None = None
     listed: bool = True
+    filed: bool = True
 
     def __post_init__(self) -> None:
         if any(len(row) != len(self.columns) for row in self.rows):
@@ -109,6 +116,11 @@ class Report:
     notes: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def filed(self) -> list[Table]:
+        """The tables of files."""
+        return [table for table in self.tables if table.filed]
+
 
 def render(report: Report) -> str:
     """Return the report as text for a terminal, without a line end at its end."""
@@ -130,7 +142,7 @@ def write_report(report: Report, *, json: Path | None = None, csv: Path | None =
         with explain_write_errors(json):
             write_json(json, as_object(report))
         written.append(json)
-    for i, table in enumerate(report.tables if csv is not None else ()):
+    for i, table in enumerate(report.filed if csv is not None else ()):
         assert csv is not None
         path = csv if i == 0 else csv.with_name(f"{csv.stem}.{table.name}{csv.suffix}")
         with explain_write_errors(path):
@@ -145,7 +157,7 @@ def as_object(report: Report) -> dict[str, Any]:
         "report": report.name,
         "settings": dict(report.settings),
         "notes": list(report.notes),
-        "tables": {table.name: table.records() for table in report.tables},
+        "tables": {table.name: table.records() for table in report.filed},
     }
 
 

@@ -15,9 +15,8 @@ from sparsenmt.analysis.depth_table import (
     SystemSize,
     TimeReference,
     TranslatedText,
-    full_report,
     heat_maps,
-    printed_report,
+    report,
     score_grid,
 )
 from sparsenmt.report.plots import ValueMap, value_maps
@@ -79,21 +78,21 @@ def test_the_oracle_is_that_of_a_plain_loop() -> None:
 def test_time_is_relative_to_one_cell() -> None:
     found = block()
     timed = TimeReference(found.name, (2, 2), 4.0, 200)
-    cells = full_report("test", [found], timed).tables[0].records()
+    cells = report("test", [found], timed).tables[0].records()
     assert [cell["relative_time"] for cell in cells] == [0.25, 0.375, 0.75, 1.0]
     assert [cell["seconds"] for cell in cells] == [1.0, 1.5, 3.0, 4.0]
     assert (cells[1]["model"], cells[1]["translations"]) == ("tied", "tied/(2, 1)")
-    text = render(printed_report("test", [found], timed))
+    text = render(report("test", [found], timed))
     assert "1 is tied, beam 4 at 2+2: 4.00 s for 200 lines" in text
     assert "tied    beam 4  1   0.25   0.75\ntied    beam 4  2   0.38   1.00" in text
 
 
 def test_what_was_not_timed_is_not_shown() -> None:
     found = block(timed=False)
-    text = render(printed_report("test", [found], None))
+    text = render(report("test", [found], None))
     assert "time" not in text and "BLEU, test, 4 sentences" in text
     assert "25.0%" in text
-    assert full_report("test", [found], None).tables[0].column("relative_time") == [None] * 4
+    assert report("test", [found], None).tables[0].column("relative_time") == [None] * 4
     assert len(heat_maps([found], None)[0]) == 3
 
 
@@ -102,12 +101,12 @@ def test_the_time_of_the_oracle() -> None:
     found = block(timed=False).timed(spreads, 2.0)
     timed = TimeReference(found.name, (2, 2), 4.0, 200)
     assert [cell.text.seconds for cell in found.cells] == list(SECONDS.values())
-    for made in (full_report("test", [found], timed), printed_report("test", [found], timed)):
-        (row,) = next(table for table in made.tables if table.name == "blocks").records()
-        assert row["oracle_time"] == 0.5
-        assert any("+2.2% (median), +4.0% at most" in note for note in made.notes)
-    assert full_report("test", [found], timed).tables[0].column("spread") == [0.01, 0.015, 0.03, 0.04]
-    (row,) = full_report("test", [block(timed=False)], None).tables[1].records()
+    made = report("test", [found], timed)
+    (row,) = next(table for table in made.tables if table.name == "blocks").records()
+    assert row["oracle_time"] == 0.5
+    assert any("+2.2% (median), +4.0% at most" in note for note in made.notes)
+    assert report("test", [found], timed).tables[0].column("spread") == [0.01, 0.015, 0.03, 0.04]
+    (row,) = report("test", [block(timed=False)], None).filed[1].records()
     assert row["oracle_time"] is None
 
 
@@ -116,13 +115,13 @@ def test_sizes_and_training_times() -> None:
     tied = SystemSize("tied", 1, 183, 950.0, 950.0, False)
     separate = SystemSize("separate models", 36, 4608, 2550.0, 100.0, True)
     unknown = SystemSize("separate models, rs", 36, 2623, None, 10.0, True)
-    made = full_report("test", [block()], None, [tied, separate, unknown]).tables[-1]
+    made = report("test", [block()], None, [tied, separate, unknown]).tables[-1]
     assert made.title == "size, relative to tied, and training time, relative to the deepest of separate models"
     assert made.column("relative_size") == [1.0, 4608 / 183, 2623 / 183]
     assert made.column("relative_training") == [9.5, 25.5, None]
-    made = printed_report("test", [block()], None, [tied]).tables[-1]
+    made = report("test", [block()], None, [tied]).tables[-1]
     assert (made.column("relative_size"), made.column("relative_training")) == ([1.0], [1.0])
-    assert len(full_report("test", [block()], None).tables) == 2
+    assert len(report("test", [block()], None).filed) == 2
 
 
 def test_a_grid_with_gaps() -> None:
@@ -131,9 +130,7 @@ def test_a_grid_with_gaps() -> None:
     drawn = heat_maps([block(timed=False), gaps], None)
     assert np.isnan(drawn[1][0].values).tolist() == [[False, False], [True, False]]
     assert drawn[0][0].ends == drawn[1][0].ends, "one scale for all blocks"
-    row = next(
-        line for line in render(printed_report("t", [gaps], None)).split("\n") if line.startswith("separate models  gr")
-    )
+    row = next(line for line in render(report("t", [gaps], None)).split("\n") if line.startswith("separate models  gr"))
     assert "-" not in row
     value_maps(drawn)
 

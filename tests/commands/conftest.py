@@ -114,8 +114,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Diagram]]:
         found[path.name] = diagrams(figure)
         save(figure, path)
 
-    for module in ("report.output_files", "workflows.evaluation.depth_table"):
-        monkeypatch.setattr(f"sparsenmt.{module}.save", noting)
+    monkeypatch.setattr("sparsenmt.report.output_files.save", noting)
     return found
 
 

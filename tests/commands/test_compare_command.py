@@ -11,16 +11,20 @@ from typing import get_args
 import pytest
 
 from sparsenmt.decoding import translate as translating
+from sparsenmt.decoding.decoding_time import DecodingTime
+from sparsenmt.decoding.translate import Translation
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.evaluation.significance import PairedTest, compare
 from sparsenmt.model_directory import read_recipe
 from sparsenmt.recipe.choices import SignificanceMethod
+from sparsenmt.report.tables import Report
 from sparsenmt.storage.files import read_sealed, sha256_text, write_sealed
 from sparsenmt.store import open_model
 from sparsenmt.workflows.evaluation import compare as comparing
 from sparsenmt.workflows.evaluation import evaluate as evaluating
-from sparsenmt.workflows.evaluation.compare import ComparedModel, CompareRequest
+from sparsenmt.workflows.evaluation.compare import CompareRequest, ModelComparison
 from sparsenmt.workflows.evaluation.evaluate import Evaluation, SiteAttention, translate_in_batches, translate_text
+from sparsenmt.workflows.evaluation.experiment import Experiment
 from sparsenmt.workflows.evaluation.reference_texts import TestText, given_text
 from tests.commands.support import Run, python
 
@@ -40,9 +44,9 @@ def translated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     real = evaluating._new_evaluation
 
-    def noting(bundle: object, directory: Path, *rest: object) -> object:
+    def noting(bundle: object, *, directory: Path, **rest: object) -> object:
         found.append(directory.name)
-        return real(bundle, directory, *rest)  # type: ignore[arg-type]
+        return real(bundle, directory=directory, **rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(evaluating, "_new_evaluation", noting)
     return found
@@ -240,38 +244,61 @@ def test_scores_of_an_earlier_version_are_made_again(command: Run, models: list[
     assert type(again).read(first.path, {**first.key, "attended": "kept positions"}).attention is None  # type: ignore
 
 
-def test_models_that_differ_in_their_seed_are_tested_by_seed(models: list[str]) -> None:
-    recipe, request = read_recipe(Path("model")), CompareRequest((Path("model"),))
+Seeds = Callable[[bool, bool], Report]
+"""Makes the report of models of several seeds, or of one; with tests and speeds, or without."""
+
+
+@pytest.fixture
+def of_seeds(models: list[str], monkeypatch: pytest.MonkeyPatch) -> Seeds:
+    """The report of three seeds of two models that were measured on one text."""
+    tested = {"difference": -0.3, "low": -0.5, "high": -0.1, "p_value": 0.01, "segments": 60}
+    monkeypatch.setattr(Evaluation, "against", lambda *_: tested)
+    recipe = read_recipe(Path("model"))
     other = recipe.model_copy(update={"decoding": recipe.decoding.model_copy(update={"beam_size": 7})})
     scores = {"dense": (39.5, 39.2, 40.2), "sparse": (39.2, 38.9, 39.8)}
-    found, recipes = [], {}
-    for (name, values), own in zip(scores.items(), (recipe, other), strict=True):
-        for seed, value in enumerate(values):
-            label = f"{name}-{seed}"
-            recipes[label] = own.model_copy(
-                update={"name": label, "training": own.training.model_copy(update={"seed": seed})}
-            )
-            made = Evaluation(
-                path=Path(label),
-                key={},
-                lines=[""],
-                parameters=1,
-                sparsity=None,
-                scores={"bleu": value},
-                signatures={"bleu": ""},
-            )
-            found.append(ComparedModel(label, Path(label), made, None, {}))
-    text, scoring = TestText("test", Path("a"), Path("b")), ScoringOptions(("bleu",))
-    report = comparing._report(found, "dense-0", request, text, scoring, recipes)
+    text, scoring = TestText("test", Path("a"), Path("b")), ScoringOptions(("bleu",), unspaced=False)
+
+    def made(several: bool, measured: bool) -> Report:
+        found, recipes, speeds = {}, {}, {}
+        for (name, values), own in zip(scores.items(), (recipe, other), strict=True):
+            for seed, value in enumerate(values):
+                label, training = f"{name}-{seed}", own.training.model_copy(update={"seed": seed})
+                recipes[label] = own.model_copy(update={"name": label, "training": training}) if several else recipe
+                found[label] = Evaluation(
+                    path=Path(label),
+                    key={"text": "one" if measured else label},
+                    lines=[""],
+                    parameters=1,
+                    sparsity=None,
+                    scores={"bleu": value},
+                    signatures={"bleu": ""},
+                )
+                speeds[label] = DecodingTime((0.1, 0.2), list[Translation]())
+        places, request = {label: Path(label) for label in recipes}, CompareRequest((Path("model"),))
+        experiment = Experiment(comparing._experiment_models(places, recipes, "dense-0"), scoring)
+        return ModelComparison(request, experiment, text, "dense-0", found, speeds if measured else {}).report()
+
+    return made
+
+
+def test_models_that_differ_in_their_seed_are_tested_by_seed(of_seeds: Seeds) -> None:
+    report = of_seeds(True, False)
     rows = {row["variant"]: row for row in next(each for each in report.tables if each.name == "seeds").records()}
     assert list(rows) == ["dense-0", "sparse-0"] and rows["dense-0"]["seeds"] == 3
     assert rows["sparse-0"]["within_scatter"] == "yes" and rows["sparse-0"]["p_of_seeds"] < 0.02
     assert rows["sparse-0"]["difference"] == pytest.approx(-1 / 3)
     assert any("paired t-test of the differences of the same seed" in note for note in report.notes)
-    same = dict.fromkeys(recipes, recipe)  # checkpoints of one training
-    assert all(
-        each.name != "seeds" for each in comparing._report(found, "dense-0", request, text, scoring, same).tables
-    )
+    one = of_seeds(False, False)  # checkpoints of one training
+    assert all(each.name != "seeds" for each in one.tables)
+
+
+def test_the_plot_of_several_seeds_has_the_intervals_of_the_tests(of_seeds: Seeds) -> None:
+    """The table of tests follows that of seeds, if there is one."""
+    (diagram,) = comparing._panels(of_seeds(True, True))
+    intervals = {name: ends for name, (ends,) in diagram.intervals.items()}
+    assert intervals.pop("dense-0") is None and len(intervals) == 5
+    assert all(ends == pytest.approx((39.0, 39.4)) for ends in intervals.values())
+    assert diagram.level == ("BLEU of dense-0", 39.5)
 
 
 def test_kept_tests_are_those_of_one_formula_and_method(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_of_several_processes_only_the_first_one_writes(workspace: Path, monkeyp
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setattr(finetuning, "train", lambda recipe, start: None)
-    monkeypatch.setattr(finetuning, "evaluate", lambda *_, **__: pytest.fail("this process evaluates as well"))
+    monkeypatch.setattr(finetuning, "Experiment", lambda *_, **__: pytest.fail("this process evaluates as well"))
     found = finetuning.finetune(FinetuneRequest(Path("model"), weights=(0.1, 0.3), updates=4, output=Path("gated")))
     assert list(found.models) == ["weight-0.1", "weight-0.3"] and (found.report, found.files) == (None, [])
 

@@ -137,7 +137,7 @@ def test_kept_scores_and_tests_belong_to_their_settings(
     assert command("average", "model", "--update", "6", "-o", "early").code == 0
     arguments = ("compare", "model", "early", *GIVEN, "--no-speed", "--no-attention", "-m", "chrf")
     first = command(*arguments)
-    monkeypatch.setattr(evaluating, "_new_evaluation", None)  # nothing is translated again
+    monkeypatch.setattr(evaluating, "_new_evaluation", lambda *_, **__: pytest.fail("it is translated again"))
     lower = command(*arguments, "--lowercase")
     assert lower.code == 0, lower.err
     (kept,) = Path("early/evaluation").glob("*.json")
@@ -153,7 +153,7 @@ def test_finished_variants_are_scored_anew_for_another_table(
     command: Run, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert command("sweep", "sweep.yaml", "-m", "bleu").code == 0
-    monkeypatch.setattr(evaluating, "_new_evaluation", None)
+    monkeypatch.setattr(evaluating, "_new_evaluation", lambda *_, **__: pytest.fail("it is translated again"))
     Path("sweep.yaml").write_text(f"{SWEEP}metrics: [chrf]\nlowercase: true\n", encoding="utf-8", newline="\n")
     result = command("sweep", "sweep.yaml", "--table")
     assert result.code == 0, result.err

@@ -68,9 +68,9 @@ def translated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     real = evaluating._new_evaluation
 
-    def noting(bundle: object, directory: Path, *rest: object) -> object:
+    def noting(bundle: object, *, directory: Path, **rest: object) -> object:
         found.append(directory.name)
-        return real(bundle, directory, *rest)  # type: ignore[arg-type]
+        return real(bundle, directory=directory, **rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(evaluating, "_new_evaluation", noting)
     return found

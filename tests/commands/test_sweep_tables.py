@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from sparsenmt.evaluation.observation import Observation, seed_means
 from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.recipe.sweep import CellValue, Layout
 from sparsenmt.report.plots import Panel
-from sparsenmt.workflows.training.sweep_table import Observation, grids, notes, panels, report, seed_means
+from sparsenmt.workflows.training.sweep_table import grids, notes, panels, report
 
 
 def observed(

@@ -16,6 +16,7 @@ from sacrebleu.metrics.ter import TER
 
 import significance
 from sparsenmt.errors import UserError
+from sparsenmt.evaluation import significance as significance_tests
 from sparsenmt.evaluation.metrics import corpus_scores, statistics
 from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.evaluation.significance import (
@@ -262,6 +263,17 @@ def test_few_segments_are_tested_alike_by_either_method(segments: int) -> None:
     assert all((one.difference.interval is None) is few for one in found)
     if segments == 2:
         assert found[0].p_value in (0.5, 1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_random_exchanges_of_few_segments_are_made_once(
+    method: SignificanceMethod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[PairedTest] = []
+    draw = significance_tests._coins
+    monkeypatch.setattr(significance_tests, "_coins", lambda test, rows: made.append(test) or draw(test, rows))
+    (one,) = compare(BAD[:20], GOOD[:20], [REFERENCES[:20]], ScoringSettings(["bleu"]), PairedTest(method, 50))
+    assert one.p_value == pytest.approx(1 / 51) and len(made) == 1
 
 
 def test_tests_of_few_segments_are_named() -> None:

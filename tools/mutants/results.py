@@ -54,8 +54,8 @@ RESULTS = (
         ("a one-sided bootstrap", "np.abs(differences - differences.mean()) >=", "differences - differences.mean() >="),
         (
             "a one-sided randomization",
-            "distances = np.abs(_exchanged_differences(pair, _coins(test, rows)))",
-            "distances = _exchanged_differences(pair, _coins(test, rows))",
+            "exchanged = np.abs(_exchanged_differences(pair, _coins(test, rows)))",
+            "exchanged = _exchanged_differences(pair, _coins(test, rows))",
         ),
         (
             "a p-value without the observed sample",

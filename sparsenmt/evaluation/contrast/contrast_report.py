@@ -25,15 +25,8 @@ TITLES = {
     "domains": "By domain",
     "senses": "By sense",
 }
-_MEASURED = (
-    *columns("count items right ties"),
-    *columns("share chance accuracy low high"),
-)
-_COMPARED = (
-    Column("difference", "share"),
-    *columns("count only_first only_this"),
-    Column("p_value", "number"),
-)
+_MEASURED = columns("count items right ties", "share chance accuracy low high")
+_COMPARED = columns("share difference", "count only_first only_this", "number p_value")
 _MOST_ROWS = 120
 """Tables with more rows are written to files only."""
 _MOST_PANELS = 4
@@ -62,26 +55,20 @@ _Models = Sequence[ModelDecisions]
 def report(
     suite: Suite, models: Sequence[ModelDecisions], *, notes: Sequence[str] = (), normalize: bool = False
 ) -> Report:
-    """Make all tables, one row per model and group, for files."""
-    tables = [_table(grouping, suite, models) for grouping in group(suite.items)]
+    """Make a table of each grouping: for files one row per model and group, for a terminal with models side by side.
+
+    There tables with a single row, which repeat the first table, and long tables are left out.
+    """
+    tables: list[Table] = []
+    for each in group(suite.items):
+        first, made = each.name == "overall", _table(each, suite, models)
+        listed = first or (each.name != "senses" and 1 < len(each.groups) <= _MOST_ROWS)
+        several = listed and not first and len(models) > 1
+        tables.append(replace(made, listed=listed and not several))
+        tables += [_side_by_side(each, suite, models)] if several else []
     settings = {"suite": suite.name, "format": suite.format, "normalize": normalize}
     cut = {each.label: each.cut for each in models}
     return Report("contrast", tuple(tables), tuple(notes), {**settings, "cut": cut})
-
-
-def terminal_report(suite: Suite, models: Sequence[ModelDecisions], notes: Sequence[str]) -> Report:
-    """Make the tables for a terminal, with several models side by side.
-
-    Tables with a single row, which repeat the first table, and long tables are left out.
-    """
-    groupings = [
-        each
-        for each in group(suite.items)
-        if each.name == "overall" or (each.name != "senses" and 1 < len(each.groups) <= _MOST_ROWS)
-    ]
-    detailed = _table if len(models) == 1 else _side_by_side
-    tables = [_table(groupings[0], suite, models), *(detailed(each, suite, models) for each in groupings[1:])]
-    return Report("contrast", tuple(tables), tuple(notes))
 
 
 def report_notes(suite: Suite, models: Sequence[ModelDecisions], *, normalize: bool) -> list[str]:
@@ -145,8 +132,8 @@ def _side_by_side(grouping: Grouping, suite: Suite, models: Sequence[ModelDecisi
             row.append(text if against is None else f"{text} p {against.p_value:.3f}")
         rows.append(tuple(row))
     names, labels = tuple(Column(key) for key in grouping.keys), tuple(Column(each.label) for each in models)
-    heads = (*names, Column("items", "count"), Column("chance", "share"), *labels)
-    return Table(grouping.name, TITLES[grouping.name], heads, tuple(rows))
+    heads = (*names, *columns("count items", "share chance"), *labels)
+    return Table(grouping.name, TITLES[grouping.name], heads, tuple(rows), filed=False)
 
 
 def drawn(suite: Suite, models: Sequence[ModelDecisions]) -> Figure:
@@ -163,7 +150,8 @@ def panels(suite: Suite, models: Sequence[ModelDecisions]) -> list[Panel]:
     if "distances" in found:
         return [_by_distance(suite.items, name, groups, models) for name, groups in _by_type(found["distances"])]
     names = [name for name in ("types", "origins", "domains") if name in found and len(found[name].groups) > 1]
-    return [_bars(suite.items, found[names[0] if names else "types"], models)]
+    chosen = found[names[0] if names else "types"]
+    return [_panel(chosen.keys[0], suite.items, list(enumerate(chosen.groups)), models)]
 
 
 def _by_type(grouping: Grouping) -> list[tuple[str, list[ItemGroup]]]:
@@ -181,10 +169,6 @@ def _by_distance(items: Sequence[Item], title: str, groups: Sequence[ItemGroup],
     seen = [low for ends in found.intervals.values() for low, _ in filter(None, ends)]
     chance = [found.level[1]] if found.level is not None else []
     return replace(found, title=title, style="curves", y_range=(max(min([*seen, *chance]) - 0.05, 0.0), 1.02))
-
-
-def _bars(items: Sequence[Item], grouping: Grouping, models: _Models) -> Panel:
-    return _panel(grouping.keys[0], items, list(enumerate(grouping.groups)), models)
 
 
 def _panel(label: str, items: Sequence[Item], groups: Sequence[tuple[int, ItemGroup]], models: _Models) -> Panel:

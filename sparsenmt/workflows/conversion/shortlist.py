@@ -15,9 +15,9 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.data.translation_table import aligned_table, most_frequent, translation_table
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.decoding_time import time_decoding
+from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.decoding.translate import translate_texts
 from sparsenmt.errors import UserError
-from sparsenmt.process.devices import use_threads
 from sparsenmt.process.progress import notify
 from sparsenmt.recipe.choices import NO_SHORTLIST
 from sparsenmt.report.output_files import check_outputs
@@ -31,7 +31,7 @@ Places = list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class ShortlistRequest:
+class ShortlistRequest(ModelOptions):
     """The arguments of `make_shortlist`.
 
     Args:
@@ -43,9 +43,6 @@ class ShortlistRequest:
         best: most translations of a source token.
         test: a text to translate with and without the shortlist.
         rounds: turns of both.
-        source_language, target_language: of a model of several languages, for the test; None: the recipe's.
-        threads: CPU threads; None: all cores.
-        device: as for `pick_device`.
     """
 
     model: Path
@@ -56,10 +53,6 @@ class ShortlistRequest:
     best: int = 100
     test: Path | None = None
     rounds: int = 3
-    source_language: str | None = None
-    target_language: str | None = None
-    threads: int | None = None
-    device: str = "auto"
 
 
 def make_shortlist(request: ShortlistRequest) -> None:
@@ -78,9 +71,8 @@ def make_shortlist(request: ShortlistRequest) -> None:
     check_outputs({"--output": request.output}, [*inputs, request.test])
     for path in (*inputs, *([request.test] if request.test else [])):
         check_readable(path)
-    use_threads(request.threads)
-    languages = request.source_language, request.target_language
-    bundle = open_model(request.model, device=request.device, dtype="recipe", languages=languages)
+    device = request.use_processors()
+    bundle = open_model(request.model, device=device, dtype="recipe", languages=request.languages)
     tokenizers = bundle.tokenizers
     pairs, alignments = _read(request, tokenizers)
     if not any(source and target for source, target in pairs):

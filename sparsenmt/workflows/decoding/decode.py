@@ -30,6 +30,7 @@ from sparsenmt.decoding.documents import (
     translate_documents,
 )
 from sparsenmt.decoding.inputs import cut_summary, cut_warning
+from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
@@ -39,7 +40,6 @@ from sparsenmt.errors import UserError, check_lists
 from sparsenmt.model.depth_plan import Depth, fastest_first
 from sparsenmt.native.numerics import numerics
 from sparsenmt.native.sources import DECODING
-from sparsenmt.process.devices import use_threads
 from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe import schema
@@ -61,7 +61,7 @@ from sparsenmt.workflows.decoding.shared_windows import CPU, SharedWindows, chec
 
 
 @dataclass(frozen=True)
-class DecodeRequest:
+class DecodeRequest(ModelOptions):
     """The arguments of `decode`.
 
     Args:
@@ -76,9 +76,6 @@ class DecodeRequest:
         encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
         select_depth: let the model's depth selector choose the layers of every line.
         disabled_heads: ``SITE:N,N`` values: heads, from 1, that give zeros.
-        source_language, target_language: of a model of several languages; None: the recipe's.
-        threads: CPU threads; None: all cores.
-        device: as for `pick_device`.
         window: lines, or blocks of documents, that are read ahead; None: a default that fits the input.
     """
 
@@ -95,10 +92,6 @@ class DecodeRequest:
     decoder_layers: int | None = None
     select_depth: bool = False
     disabled_heads: tuple[str, ...] = ()
-    source_language: str | None = None
-    target_language: str | None = None
-    threads: int | None = None
-    device: str = "auto"
     window: int | None = None
 
     def __post_init__(self) -> None:
@@ -139,13 +132,12 @@ def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> No
     Raises:
         UserError: an option, a file or the model is not what it must be.
     """
-    use_threads(request.threads)
-    workers, device = join_workers(request.device)
+    workers, device = join_workers(request)
     with workers.checked_together(CPU):
         request.check()
         check_shared_input(workers, request.input)
         disabled = read_disabled_heads(request.model, request.disabled_heads)
-        languages, dtype = (request.source_language, request.target_language), request.dtype or "recipe"
+        dtype, languages = request.dtype or "recipe", request.languages
         bundle = open_model(
             request.model, device=device, dtype=dtype, disabled=disabled, languages=languages, any_task=True
         )

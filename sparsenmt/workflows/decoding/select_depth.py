@@ -6,8 +6,8 @@ Each step resumes where an interrupted run stopped.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -54,21 +54,21 @@ from sparsenmt.evaluation.depth_oracle import oracle_depths, sentence_chrf
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.model.depth_plan import Depth
-from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe.schema import Decoding
-from sparsenmt.report.tables import render, write_report
+from sparsenmt.report.output_files import ReportFiles
+from sparsenmt.report.tables import render
 from sparsenmt.storage.files import (
     partial_path,
     publish_directory,
     remove_tree,
     sha256_text,
     staging_directory,
-    write_text,
 )
 from sparsenmt.storage.kept_work import KeptWork
 from sparsenmt.store import Bundle, open_model
+from sparsenmt.workflows.evaluation.evaluate import ModelRun
 
 TRANSLATIONS = "depths"
 """Subdirectory of a model directory: translations at every depth, by text and decoding options."""
@@ -80,7 +80,7 @@ _SEARCH = "search"
 
 
 @dataclass(frozen=True)
-class SelectDepthRequest:
+class SelectDepthRequest(ModelRun):
     """The arguments of `select_depth`.
 
     Args:
@@ -92,7 +92,7 @@ class SelectDepthRequest:
         finetune_source: text on which the classifiers are fine-tuned after the search; None: they are not.
         finetune_reference: its translation.
         limit: number of pairs of the text to use, from the first; None: all.
-        decoding: values of `schema.Decoding` that replace the recipe's.
+        method: decoding strategy; None: the recipe's.
         layers: numbers of layers of the classifier to try.
         heads: numbers of attention heads to try.
         alphas: exponents of the positive term's weight to try (`loss.selector_loss`).
@@ -104,8 +104,6 @@ class SelectDepthRequest:
         learning_rate: of SGD.
         seed: of the classifier's training; None: the recipe's.
         time_lines: number of held-out lines to time, at most.
-        threads: CPU threads; None: all cores.
-        device: as for `pick_device`.
     """
 
     model: Path
@@ -116,7 +114,7 @@ class SelectDepthRequest:
     finetune_source: Path | None = None
     finetune_reference: Path | None = None
     limit: int | None = None
-    decoding: Mapping[str, Any] = field(default_factory=dict)
+    method: str | None = None
     layers: Sequence[int] = (1, 2)
     heads: Sequence[int] = (4,)
     alphas: Sequence[float] = (0.0, 1.0)
@@ -128,8 +126,6 @@ class SelectDepthRequest:
     learning_rate: float = 0.05
     seed: int | None = None
     time_lines: int = 200
-    threads: int | None = None
-    device: str = "auto"
 
     def files(self, kind: Literal["test", "finetune"]) -> tuple[Path, Path] | None:
         """Return the files to evaluate on, or to fine-tune on; None: there are none.
@@ -184,12 +180,10 @@ def select_depth(request: SelectDepthRequest) -> str:
         UserError: the model has one depth only, the text is too short, or a file is invalid.
     """
     others = [request.files("test"), request.files("finetune")]
-    use_threads(request.threads)
-    device = pick_device(request.device, "--device")
+    device = request.use_processors()
     pairs = _read_pairs((request.source, request.reference), request.limit)
     test, finetune = (None if files is None else _read_pairs(files, None) for files in others)
-    languages = request.decoding.get("source_language"), request.decoding.get("target_language")
-    bundle = open_model(request.model, device=device, languages=languages)
+    bundle = open_model(request.model, device=device, languages=request.languages)
     training = _SelectorTraining(request, bundle, pairs, test, finetune)
     training.check()
     folder = request.model / FOLDER
@@ -219,7 +213,9 @@ class _SelectorTraining:
 
     @cached_property
     def options(self) -> Decoding:
-        return self.bundle.recipe.decoding.model_copy(update=dict(self.request.decoding))
+        names, base = ("method", "beam_size", "batch_tokens"), self.bundle.recipe.decoding
+        given = {name: getattr(self.request, name) for name in names}
+        return base.model_copy(update={name: value for name, value in given.items() if value is not None})
 
     @cached_property
     def split(self) -> DataSplit:
@@ -417,9 +413,8 @@ class _SelectorTraining:
         references = held_out.pairs.references
         text = MeasuredText(held_out.translations, references, held_out.labelled, self.depths, times, settings)
         report = selector_report(evaluate_selector(text, classifiers), held_out.labelled, self.depths, trials)
-        named = {**self.task, "time_lines": self.request.time_lines}
-        write_report(replace(report, settings=named), json=directory / "report.json", csv=directory / "report.csv")
-        write_text(directory / REPORT, f"{render(report)}\n")
+        report = replace(report, settings={**self.task, "time_lines": self.request.time_lines})
+        ReportFiles.in_folder(directory, "report").write(report, shown=render(report))
 
 
 def _read_pairs(files: tuple[Path, Path], limit: int | None) -> TextPairs:

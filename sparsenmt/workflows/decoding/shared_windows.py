@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.errors import UserError
-from sparsenmt.process.devices import pick_device
 from sparsenmt.process.progress import mute_messages
 from sparsenmt.process.workers import Workers
 
@@ -26,16 +26,13 @@ CPU = torch.device("cpu")
 _DONE, _FAILED = -1, -2  # in place of the first line: there is nothing to share
 
 
-def join_workers(wanted: str) -> tuple[Workers, torch.device]:
-    """Join the processes that torchrun started, and pick the device of this one; without torchrun, one process.
-
-    Args:
-        wanted: as for `pick_device`.
+def join_workers(options: ModelOptions) -> tuple[Workers, torch.device]:
+    """Join the processes that torchrun started, and set threads and device of this one; without torchrun, one process.
 
     Raises:
         UserError: as `Workers.join` and `pick_device`.
     """
-    device = pick_device(wanted, "--device")
+    device = options.use_processors()
     workers = Workers.join(device, exchange=CPU)
     if not workers.is_main_process:
         mute_messages()

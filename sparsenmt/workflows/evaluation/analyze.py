@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec
 
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
-from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.report.output_files import ReportFiles
 
 P = ParamSpec("P")
@@ -36,9 +35,7 @@ def analyze(
     session.check()
     given = [value for value in (*arguments, *settings.values()) if isinstance(value, Path)]
     files.check([*session.files, *given])
-    if session.threads is not None:
-        use_threads(session.threads)
-    pick_device(session.device, "--device")
+    session.use_processors()
     result = measure(session, *arguments, **settings)
     files.write(result.report, result.draw)
     return result

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -11,34 +12,26 @@ from sparsenmt.analysis.labels import SITE_NAMES
 from sparsenmt.decoding.decoding_time import DecodingTime, time_decoding
 from sparsenmt.decoding.translate import Translation
 from sparsenmt.errors import UserError, check_lists
+from sparsenmt.evaluation.observation import SEEDS_NOTE, Observation, seeds_table
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
-from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.metric import TEXT_METRICS, metric_label
 from sparsenmt.model_directory import read_recipe
-from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves, describe
-from sparsenmt.report.tables import Column, Kind, Report, Table, Value, columns
-from sparsenmt.training.training_log import training_speed, training_time
-from sparsenmt.workflows.evaluation.evaluate import (
-    Evaluation,
-    ModelRun,
-    check_metrics_fit,
-    evaluate,
+from sparsenmt.report.tables import Kind, Report, Table, Value, columns, shown_if
+from sparsenmt.workflows.evaluation.evaluate import ModelRun, translate_in_batches, translate_text
+from sparsenmt.workflows.evaluation.evaluate_text import TextEvaluation, check_text_metrics
+from sparsenmt.workflows.evaluation.experiment import (
+    Experiment,
+    ExperimentModel,
+    Measured,
+    Text,
+    agreed_scoring,
     metric_of,
-    translate_in_batches,
-    translate_text,
-)
-from sparsenmt.workflows.evaluation.evaluate_text import (
-    TextEvaluation,
-    check_text_metrics,
-    difference,
-    evaluate_text,
-    text_metric_of,
 )
 from sparsenmt.workflows.evaluation.reference_texts import (
     PlainText,
@@ -47,7 +40,6 @@ from sparsenmt.workflows.evaluation.reference_texts import (
     shared_plain_text,
     shared_text,
 )
-from sparsenmt.workflows.training.sweep_table import SEEDS_NOTE, Observation, seeds_table
 
 if TYPE_CHECKING:  # matplotlib is an optional package
     from matplotlib.figure import Figure
@@ -61,7 +53,7 @@ _OF_TRANSLATIONS = (
 
 
 @dataclass(frozen=True)
-class CompareRequest:
+class CompareRequest(ModelRun):
     """The arguments of `compare_models`.
 
     Args:
@@ -77,9 +69,6 @@ class CompareRequest:
         speed_lines: lines that are timed, at most.
         rounds: turns of each model; the fastest counts.
         batch_sentences: lines of a batch while decoding is timed; None: as many as fit the recipe's `batch_tokens`.
-        threads: CPU threads; None: all cores.
-        device: as for `pick_device`.
-        beam_size, batch_tokens, source_language, target_language: in place of the recipes'; None: the recipes'.
     """
 
     models: Sequence[Path]
@@ -98,37 +87,10 @@ class CompareRequest:
     speed_lines: int = 200
     rounds: int = 3
     batch_sentences: int | None = None
-    threads: int | None = None
-    device: str = "auto"
-    beam_size: int | None = None
-    batch_tokens: int | None = None
-    source_language: str | None = None
-    target_language: str | None = None
     files: ReportFiles = field(default_factory=ReportFiles)
 
     def __post_init__(self) -> None:
         check_lists(models=self.models)
-
-    @property
-    def run(self) -> ModelRun:
-        """The device, and changes to the models' decoding options."""
-        return ModelRun(self.device, self.beam_size, self.batch_tokens, self.source_language, self.target_language)
-
-
-@dataclass(frozen=True)
-class ComparedModel:
-    """One model of a comparison.
-
-    Args:
-        speed: of decoding: seconds a target token, `</s>` included; None: not measured.
-        tests: metric -> `Evaluation.against` the baseline; empty for the baseline itself.
-    """
-
-    label: str
-    directory: Path
-    found: Evaluation | TextEvaluation
-    speed: DecodingTime[list[Translation]] | None
-    tests: Mapping[str, Mapping[str, float]]
 
 
 def compare_models(request: CompareRequest) -> Report:
@@ -142,37 +104,40 @@ def compare_models(request: CompareRequest) -> Report:
         everybody.insert(0, wanted)
     check_models(everybody)
     request.files.check([request.source, request.reference, request.documents, request.tags, request.text])
-    use_threads(request.threads)
-    pick_device(request.device, "--device")
+    request.use_processors()
     labels = model_labels(everybody)
-    recipes = {label: read_recipe(path) for label, path in labels.items()}
-    text, scoring = _text_and_scoring(request, labels, recipes)
-    found = {label: _evaluated(path, text, scoring, request) for label, path in labels.items()}
     first = (wanted or request.models[0]).resolve()
     baseline = next(label for label, path in labels.items() if path.resolve() == first)
-    tests = {
-        label: {
-            metric: tested
-            for metric in scoring.metrics
-            if label != baseline
-            and (
-                tested := difference(
-                    own, found[baseline], metric, text, recipes[label].data.target_language, scoring, request.test
-                )
-            )
-        }
-        for label, own in found.items()
-    }
+    recipes = {label: read_recipe(path) for label, path in labels.items()}
+    text, scoring = _text_and_scoring(request, labels, recipes)
+    experiment = Experiment(
+        _experiment_models(labels, recipes, baseline), scoring, request.test, request, request.attention
+    )
+    found = {model.name: experiment.measure(model, text) for model in experiment.models}
     speeds = _decoding_speeds(labels, text, request) if request.speed and isinstance(text, TestText) else {}
-    models = [ComparedModel(label, labels[label], own, speeds.get(label), tests[label]) for label, own in found.items()]
-    made = _report(models, baseline, request, text, scoring, recipes)
+    made = ModelComparison(request, experiment, text, baseline, found, speeds).report()
     request.files.write(made, lambda: _drawn(made))
     return made
 
 
+def _experiment_models(
+    labels: Mapping[str, Path], recipes: Mapping[str, Recipe], baseline: str
+) -> list[ExperimentModel]:
+    """Return the models by their labels, those that differ in the seed of training alone as a group."""
+    groups = _seed_groups(recipes)
+
+    def made(label: str, against: ExperimentModel | None = None) -> ExperimentModel:
+        recipe = recipes[label]
+        seed = {"seed": str(recipe.training.seed)}
+        return ExperimentModel(label, labels[label], recipe, seed, groups[label], against)
+
+    base = made(baseline)
+    return [base if label == baseline else made(label, base) for label in labels]
+
+
 def _text_and_scoring(
     request: CompareRequest, labels: Mapping[str, Path], recipes: Mapping[str, Recipe]
-) -> tuple[TestText | PlainText, ScoringOptions]:
+) -> tuple[Text, ScoringOptions]:
     """Return the text that the models are compared on, and the settings of its scores.
 
     Raises:
@@ -195,7 +160,7 @@ def _text_and_scoring(
                     where="--" + option.replace("_", "-"),
                     hint="Leave it out, or name the text with --text.",
                 )
-        scoring = asked.with_default((text_metric_of(next(iter(recipes.values()))),))
+        scoring = asked.with_default((metric_of(next(iter(recipes.values()))),))
         check_text_metrics(scoring)
         if request.text is not None:
             return PlainText(request.text.name.split(".")[0] or "text", request.text), scoring
@@ -204,39 +169,16 @@ def _text_and_scoring(
         raise UserError("the models translate", where="--text", hint="Name a text with --source and --reference.")
     given = given_text(request.source, request.reference, request.documents, request.tags)
     text = given or shared_text(labels, request.kind)
-    _check_batches(list(labels.values()), text, request.batch_sentences)
-    scoring = asked.with_default(_default_metrics(next(iter(labels.values()))))
-    check_metrics_fit(text, scoring)
-    scoring.language_of({label: recipe.data.target_language for label, recipe in recipes.items()})
-    return text, fit_to_text(scoring, text.read()[1], recipes)
-
-
-def _evaluated(
-    model: Path, text: TestText | PlainText, scoring: ScoringOptions, request: CompareRequest
-) -> Evaluation | TextEvaluation:
-    if isinstance(text, PlainText):
-        return evaluate_text(model, text, attention=request.attention, device=request.device)
-    return evaluate(model, text, scoring, attention=request.attention, run=request.run)
-
-
-def _default_metrics(model: Path) -> tuple[str, ...]:
-    metric = metric_of(read_recipe(model))
-    return (metric, "chrf") if metric == "bleu" else (metric,)
-
-
-def _check_batches(models: Sequence[Path], text: TestText, batch_sentences: int | None) -> None:
-    """Check that a number of sentences can be the size of a batch.
-
-    Raises:
-        UserError: a model reads blocks of sentences.
-    """
-    packing = [model for model in models if read_recipe(model).data.documents is not None]
-    if batch_sentences is not None and text.documents is not None and packing:
+    packing = [labels[label] for label, recipe in recipes.items() if recipe.data.documents is not None]
+    if request.batch_sentences is not None and text.documents is not None and packing:
         raise UserError(
             f"{packing[0]} reads blocks of sentences, not single ones",
             where="--batch-sentences",
             hint="Leave it out: the size of batches is `decoding.batch_tokens` of the recipe.",
         )
+    metric = metric_of(next(iter(recipes.values())))
+    scoring = asked.with_default((metric, "chrf") if metric == "bleu" else (metric,))
+    return text, agreed_scoring(text, scoring, recipes)[0]
 
 
 def _decoding_speeds(
@@ -248,7 +190,7 @@ def _decoding_speeds(
     """
 
     def translate(directory: Path) -> Callable[[Sequence[str]], list[Translation]]:
-        bundle, size = request.run.open(directory), request.batch_sentences
+        bundle, size = request.open(directory), request.batch_sentences
         if size is not None:
             return lambda sources: translate_in_batches(bundle, text, len(sources), size)
         return lambda sources: translate_text(bundle, text, sources)[1]
@@ -260,66 +202,143 @@ def _decoding_speeds(
     with progress_bar("decoding speed", request.rounds * len(models), unit="model") as advance:
         sources = text.read()[0][: request.speed_lines]
         times = time_decoding(systems, sources, rounds=request.rounds, advance=advance)
-    return {label: each.per(max(_tokens(each.result), 1)) for label, each in times.items()}
+    found: dict[str, DecodingTime[list[Translation]]] = {}
+    for label, each in times.items():
+        best = [one.hypotheses[0] for one in each.result]
+        found[label] = each.per(max(sum(len(one.tokens) + one.ended for one in best), 1))
+    return found
 
 
-def _tokens(found: Sequence[Translation]) -> int:
-    return sum(len(each.hypotheses[0].tokens) + each.hypotheses[0].ended for each in found)
+@dataclass(frozen=True)
+class ModelComparison:
+    """Models that were measured on one text.
 
+    Args:
+        baseline: the model that the others are tested against.
+        found: what was measured, by model.
+        speeds: of decoding, seconds a target token, `</s>` included; of all models, or of none.
+    """
 
-def _report(
-    models: Sequence[ComparedModel],
-    baseline: str,
-    request: CompareRequest,
-    text: TestText | PlainText,
-    scoring: ScoringOptions,
-    recipes: Mapping[str, Recipe],
-) -> Report:
-    """Make the tables: models, means over seeds, tests against the baseline by each metric, attention of each site."""
-    base = next(model for model in models if model.label == baseline)
-    seeds = _seeds(models, base, text, scoring, recipes)
-    tables = (
-        _models(models, base, text, scoring, attention=request.attention),
-        *seeds,
-        _significance(models, base, scoring, sacrebleu_p=request.sacrebleu_p),
-        *([_sites(models)] if request.attention else []),
-    )
-    settings = {
-        "models": [model.label for model in models],
-        "baseline": baseline,
-        **scoring.record(),
-        **request.test.record(),
-        "text": text.name,
-        "batch_sentences": request.batch_sentences,
-        **request.run.record(),
-    }
-    notes = (*_notes(models, base, scoring, request), *[SEEDS_NOTE] * len(seeds))
-    return Report("compare", tables, notes, settings)
+    request: CompareRequest
+    experiment: Experiment
+    text: Text
+    baseline: str
+    found: Mapping[str, Measured]
+    speeds: Mapping[str, DecodingTime[list[Translation]]]
 
+    @cached_property
+    def observations(self) -> list[Observation]:
+        """The results by model and metric; a model of the baseline's group has no other group to compare with."""
+        found = self.experiment.observe(self.text.name, dict.fromkeys(self.found, self.text), self.found)
+        own = next(each.group for each in found if each.variant == self.baseline)
+        return [replace(each, baseline=None) if each.group == own else each for each in found]
 
-def _seeds(
-    models: Sequence[ComparedModel],
-    base: ComparedModel,
-    text: TestText | PlainText,
-    scoring: ScoringOptions,
-    recipes: Mapping[str, Recipe],
-) -> list[Table]:
-    """Make the table of means over seeds, if some models differ in their seed alone."""
-    groups = _seed_groups(recipes)
-    if len(set(groups.values())) == len(models):
-        return []
-    observations = [
-        Observation(
-            model.label,
-            {"seed": str(recipes[model.label].training.seed), "set": text.name, "metric": metric},
-            {"quality": model.found.scores[scoring.key(metric)]},
-            group=groups[model.label],
-            baseline=groups[base.label] if groups[model.label] != groups[base.label] else None,
+    @property
+    def tested(self) -> list[tuple[Observation, Mapping[str, float]]]:
+        """The observations that were tested against the baseline, and the tests."""
+        return [(each, each.test) for each in self.observations if each.test]
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of columns of scores: bits per character differ in the third decimal."""
+        return "number" if self.experiment.scoring.metrics[0] in TEXT_METRICS else "score"
+
+    def report(self) -> Report:
+        """Make the tables: models, means over seeds, tests against the baseline by each metric, attention by site."""
+        request, names = self.request, list(self.found)
+        several = len({each.group for each in self.observations}) < len(names)
+        seeds = [seeds_table(self.observations)] if several else []
+        sites = [self._sites()] if request.attention else []
+        settings = {
+            "models": names,
+            "baseline": self.baseline,
+            **self.experiment.scoring.record(),
+            **request.test.record(),
+            "text": self.text.name,
+            "batch_sentences": request.batch_sentences,
+            **request.record(),
+        }
+        tables = (self._models(), *seeds, self._significance(), *sites)
+        return Report("compare", tables, (*self._notes(), *[SEEDS_NOTE] * len(seeds)), settings)
+
+    def _models(self) -> Table:
+        rows: list[tuple[Value, ...]] = []
+        observations, attention = self.observations, self.request.attention
+        of_texts = any(isinstance(each, TextEvaluation) for each in self.found.values())
+        spans = ("mean_span", "longest_span") if of_texts else ()
+        training = ("training_speed", "training_deviation", "training_seconds")
+        measured = ("parameters", "sparsity", "attended", "density", *spans, *training)
+        for name in self.found:
+            own = [each for each in observations if each.variant == name]
+            scores, test = [each.values["quality"] for each in own], own[0].test or {}
+            values = (own[0].values[each] for each in measured)
+            rows.append((name, *scores, test.get("difference"), test.get("p_value"), *values, *self._speeds(name)))
+        filtered = any(each.values["sparsity"] is not None for each in observations)
+        spanned, timed = any(each.values.get("mean_span") is not None for each in observations), bool(self.speeds)
+        metrics = " ".join(self.experiment.scoring.metrics)
+        speeds = ("rate decoding decoding_median", "share spread", "score decoding_ratio", "text speed")
+        heads = columns(
+            *("text model", f"{self.kind} {metrics} difference", "number p_value", "count parameters"),
+            *(shown_if(filtered, "share sparsity"), shown_if(attention, "number attended")),
+            *(shown_if(attention, "share density"), of_texts * shown_if(spanned, "number mean_span longest_span")),
+            *("rate training", "share training_deviation", "rate training_seconds"),
+            *(shown_if(timed, group) for group in speeds),
         )
-        for model in models
-        for metric in scoring.metrics
-    ]
-    return [seeds_table(observations)]
+        return Table("models", f"{self.text.name}: {self.found[self.baseline].size}", heads, tuple(rows))
+
+    def _speeds(self, name: str) -> tuple[Value, ...]:
+        """Return the speed of decoding, its median and spread over the turns, and the comparison with the baseline."""
+        if not self.speeds:
+            return (None,) * 5
+        own, other = self.speeds[name], self.speeds[self.baseline]
+        compared = None if name == self.baseline else own.against(other)
+        return 1 / own.seconds, 1 / own.median, own.spread, other.seconds / own.seconds, compared
+
+    def _significance(self) -> Table:
+        names = ("difference", "low", "high", "p_value", "sacrebleu_p")
+        rows = tuple(
+            (each.variant, metric_label(each.labels["metric"]), each.values["quality"], *map(test.get, names))
+            for each, test in self.tested
+        )
+        scores = columns(f"{self.kind} score difference low high")
+        tested = columns("number p_value", shown_if(self.request.sacrebleu_p, "number sacrebleu_p"))
+        intervals = ", with 95% intervals" * any(test.get("low") is not None for _, test in self.tested)
+        heads = (*columns("text model metric"), *scores, *tested)
+        return Table("significance", f"against {self.baseline}{intervals}", heads, rows)
+
+    def _sites(self) -> Table:
+        values = tuple(
+            (label, name, sites[site].attended, sites[site].visible, sites[site].density)
+            for label, own in self.found.items()
+            if (sites := own.attention) is not None
+            for site, name in SITE_NAMES.items()
+            if site in sites
+        )
+        heads = columns("text model site", "number attended visible", "share density")
+        return Table("attention", "attended positions per query", heads, values, across="site", shown="attended")
+
+    def _notes(self) -> Iterator[str]:
+        """Explain the columns."""
+        request, metrics = self.request, self.experiment.scoring.metrics
+        used = request.test.describe(int(test["segments"]) for _, test in self.tested)
+        yield f"difference: {metric_label(metrics[0])} less that of {self.baseline}; p-value: {used}"
+        for name in metrics:
+            signed: dict[str | None, list[str]] = {}
+            for each in self.observations:
+                if each.labels["metric"] == name:
+                    signed.setdefault(each.signature, []).append(each.variant)
+            for signature, labels in signed.items():
+                of_models = f" of {', '.join(labels)}" if len(signed) > 1 else ""
+                yield f"{metric_label(name)}{of_models}: {signature}"
+        if request.beam_size is not None:
+            yield f"beam search: beam size {request.beam_size} in place of the recipes'"
+        yield "training: target tokens/s by the training's own log, which other work on the machine slows down"
+        yield "training deviation: median deviation of the lines of that log from their median"
+        yield "training seconds: of all updates by that log, without validations; estimated for logs of older versions"
+        if self.speeds:
+            lines = "" if request.batch_sentences is None else f" in batches of {request.batch_sentences:,} lines"
+            yield f"decoding: target tokens/s{lines}, the models taking turns, fastest turn; ratio: to the baseline"
+            yield "spread: excess time of the slowest turn over the fastest; speed: equal where turns overlap"
 
 
 def _seed_groups(recipes: Mapping[str, Recipe]) -> dict[str, str]:
@@ -333,112 +352,6 @@ def _seed_groups(recipes: Mapping[str, Recipe]) -> dict[str, str]:
         for seeds in alike.values()
         for label in seeds
     }
-
-
-def _models(
-    models: Sequence[ComparedModel],
-    base: ComparedModel,
-    text: TestText | PlainText,
-    scoring: ScoringOptions,
-    *,
-    attention: bool,
-) -> Table:
-    values: list[tuple[Value, ...]] = []
-    for model in models:
-        test, own = model.tests.get(scoring.metrics[0], {}), model.found
-        scores = tuple(own.scores[scoring.key(metric)] for metric in scoring.metrics)
-        seen = tuple(own.overall(name) if attention else None for name in ("attended", "density"))
-        training = (*training_speed(model.directory), training_time(model.directory))
-        spans = (own.mean_span, own.longest_span) if isinstance(own, TextEvaluation) else ()
-        measured = (own.parameters, own.sparsity, *seen, *spans, *training, *_speed_cells(model, base))
-        values.append((model.label, *scores, test.get("difference"), test.get("p_value"), *measured))
-    filtered, timed = any(model.found.sparsity is not None for model in models), base.speed is not None
-    of_texts = [model.found for model in models if isinstance(model.found, TextEvaluation)]
-    spanned = any(found.spans for found in of_texts)
-    kinds = [Column("mean_span", "number", spanned), Column("longest_span", "number", spanned)]
-    span_columns = kinds if of_texts else []
-    kind = _kind(scoring)
-    heads = (
-        *(Column("model"), *(Column(name, kind) for name in (*scoring.metrics, "difference"))),
-        *(Column("p_value", "number"), Column("parameters", "count")),
-        *(Column("sparsity", "share", filtered), Column("attended", "number", attention)),
-        *(Column("density", "share", attention), *span_columns),
-        *(Column("training", "rate"), Column("training_deviation", "share"), Column("training_seconds", "rate")),
-        *(
-            Column("decoding", "rate", timed),
-            Column("decoding_median", "rate", timed),
-            Column("spread", "share", timed),
-        ),
-        *(Column("decoding_ratio", "score", timed), Column("speed", shown=timed)),
-    )
-    return Table("models", f"{text.name}: {base.found.size}", heads, tuple(values))
-
-
-def _speed_cells(model: ComparedModel, base: ComparedModel) -> tuple[Value, ...]:
-    """Return the speed of decoding, its median and spread over the turns, and the comparison with the baseline."""
-    own, other = model.speed, base.speed
-    if own is None or other is None:
-        return (None,) * 5
-    compared = None if model is base else own.against(other)
-    return 1 / own.seconds, 1 / own.median, own.spread, other.seconds / own.seconds, compared
-
-
-def _significance(
-    models: Sequence[ComparedModel], base: ComparedModel, scoring: ScoringOptions, *, sacrebleu_p: bool
-) -> Table:
-    names = ("difference", "low", "high", "p_value", "sacrebleu_p")
-    values: tuple[tuple[Value, ...], ...] = tuple(
-        (model.label, metric_label(metric), model.found.scores[scoring.key(metric)], *map(test.get, names))
-        for model in models
-        for metric, test in model.tests.items()
-    )
-    scores = columns(f"{_kind(scoring)} score difference low high")
-    tested = (Column("p_value", "number"), Column("sacrebleu_p", "number", sacrebleu_p))
-    heads = (*columns("text model metric"), *scores, *tested)
-    intervals = any(test.get("low") is not None for model in models for test in model.tests.values())
-    return Table("significance", f"against {base.label}{', with 95% intervals' if intervals else ''}", heads, values)
-
-
-def _kind(scoring: ScoringOptions) -> Kind:
-    """The kind of columns of scores: bits per character differ in the third decimal."""
-    return "number" if scoring.metrics[0] in TEXT_METRICS else "score"
-
-
-def _sites(models: Sequence[ComparedModel]) -> Table:
-    values = tuple(
-        (model.label, name, sites[site].attended, sites[site].visible, sites[site].density)
-        for model in models
-        if (sites := model.found.attention) is not None
-        for site, name in SITE_NAMES.items()
-        if site in sites
-    )
-    heads = (*columns("text model site"), *columns("number attended visible"), Column("density", "share"))
-    return Table("attention", "attended positions per query", heads, values, across="site", shown="attended")
-
-
-def _notes(
-    models: Sequence[ComparedModel], base: ComparedModel, scoring: ScoringOptions, request: CompareRequest
-) -> Iterator[str]:
-    """Explain the columns."""
-    first = metric_label(scoring.metrics[0])
-    tested = [int(test["segments"]) for model in models for test in model.tests.values()]
-    yield f"difference: {first} less that of {base.label}; p-value: {request.test.describe(tested)}"
-    for name in scoring.metrics:
-        signed: dict[str, list[str]] = {}
-        for model in models:
-            signed.setdefault(model.found.signatures[scoring.key(name)], []).append(model.label)
-        for signature, labels in signed.items():
-            of_models = f" of {', '.join(labels)}" if len(signed) > 1 else ""
-            yield f"{metric_label(name)}{of_models}: {signature}"
-    if request.beam_size is not None:
-        yield f"beam search: beam size {request.beam_size} in place of the recipes'"
-    yield "training: target tokens/s by the training's own log, which other work on the machine slows down"
-    yield "training deviation: median deviation of the lines of that log from their median"
-    yield "training seconds: of all updates by that log, without validations; estimated for logs of older versions"
-    if base.speed is not None:
-        lines = "" if request.batch_sentences is None else f" in batches of {request.batch_sentences:,} lines"
-        yield f"decoding: target tokens/s{lines}, the models taking turns, fastest turn; ratio: to the baseline"
-        yield "spread: excess time of the slowest turn over the fastest; speed: equal where turns overlap"
 
 
 def _drawn(found: Report) -> Figure:
@@ -463,7 +376,7 @@ def _panels(found: Report) -> list[Panel]:
     base = next(float(each[metric]) for each in models if each["model"] == baseline)  # type: ignore[arg-type]
     ends = {
         str(each["model"]): (base + float(each["low"]), base + float(each["high"]))  # type: ignore[arg-type]
-        for each in found.tables[1].records()
+        for each in next(table for table in found.tables if table.name == "significance").records()
         if each["metric"] == label and each["low"] is not None
     }
     level = (f"{label} of {baseline}", base) if ends else None

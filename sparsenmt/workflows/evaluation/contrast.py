@@ -11,6 +11,7 @@ from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.decoding.disabled_heads import heads_by_model
 from sparsenmt.decoding.inputs import read_sources, warn_of_unusual_sources
+from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.evaluation.contrast.contrast_report import (
     ModelDecisions,
@@ -18,7 +19,6 @@ from sparsenmt.evaluation.contrast.contrast_report import (
     item_lines,
     report,
     report_notes,
-    terminal_report,
 )
 from sparsenmt.evaluation.contrast.decisions import decide
 from sparsenmt.evaluation.contrast.entries import as_entries
@@ -29,7 +29,6 @@ from sparsenmt.evaluation.contrast.suites import check_items, open_suite
 from sparsenmt.evaluation.contrast.training_text import Side, exclude_training
 from sparsenmt.model.sites import SiteName
 from sparsenmt.model_directory import MANIFEST, read_manifest, read_recipe
-from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe.load import load
 from sparsenmt.report.model_labels import check_models, model_labels
@@ -46,7 +45,7 @@ _USAGE = "See `sparsenmt contrast --help` for the ways to call it."
 
 
 @dataclass(frozen=True)
-class ContrastRequest:
+class ContrastRequest(ModelOptions):
     """The arguments of `contrast`.
 
     Args:
@@ -61,9 +60,6 @@ class ContrastRequest:
         batch_tokens: sources in a batch times the longest, or times the targets; None: the recipe's.
         encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
         disabled_heads: ``[MODEL=]SITE:N,N`` values: heads that give zeros.
-        source_language, target_language: of models of several languages; None: the recipes'.
-        threads: CPU threads; None: all cores.
-        device: as for `pick_device`.
         files: files for the report.
         items_file: file for a table of all items.
         suite_file: file for the suite as JSON.
@@ -84,10 +80,6 @@ class ContrastRequest:
     encoder_layers: int | None = None
     decoder_layers: int | None = None
     disabled_heads: Sequence[str] = ()
-    source_language: str | None = None
-    target_language: str | None = None
-    threads: int | None = None
-    device: str = "auto"
     files: ReportFiles = field(default_factory=ReportFiles)
     items_file: Path | None = None
     suite_file: Path | None = None
@@ -140,7 +132,7 @@ class ContrastResult:
 
     Args:
         models: empty if there was no model.
-        shown: the report as a terminal shows it; None if there was no model.
+        shown: the report; None if there was no model.
     """
 
     suite: Suite
@@ -155,8 +147,7 @@ def contrast(request: ContrastRequest) -> ContrastResult:
         UserError: an option, a file, the suite or a model is not what it must be.
     """
     request.check()
-    use_threads(request.threads)
-    pick_device(request.device, "--device")
+    request.use_processors()
     labels = model_labels(request.models)
     disabled = heads_by_model(labels, request.disabled_heads)
     suite = read_suite(request)
@@ -180,7 +171,7 @@ def contrast(request: ContrastRequest) -> ContrastResult:
     request.files.write(made, lambda: drawn(suite, models))
     if request.items_file is not None:
         write_lines(request.items_file, item_lines(suite, models))
-    return ContrastResult(suite, models, terminal_report(suite, models, notes))
+    return ContrastResult(suite, models, made)
 
 
 def read_suite(request: ContrastRequest) -> Suite:
@@ -234,8 +225,7 @@ def _decide(
     request: ContrastRequest, suite: Suite, label: str, directory: Path, disabled: Mapping[SiteName, Collection[int]]
 ) -> ModelDecisions:
     """Score the suite with one model without its disabled heads, and decide every item."""
-    languages = request.source_language, request.target_language
-    bundle = open_model(directory, device=request.device, disabled=disabled, languages=languages)
+    bundle = open_model(directory, device=request.device, disabled=disabled, languages=request.languages)
     _warn_of_languages(suite, label, bundle)
     tags = open_tag_file(request.tags, bundle)
     given = None if tags is None else [line.tags for line in attach(suite.sources, suite.name, tags) if line.tags]

@@ -6,7 +6,6 @@ Translations are cached below ``translations/`` of the output directory, in a di
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -23,9 +22,8 @@ from sparsenmt.analysis.depth_table import (
     SystemSize,
     TimeReference,
     TranslatedText,
-    full_report,
     heat_maps,
-    printed_report,
+    report,
     score_grid,
 )
 from sparsenmt.assemble import depth_plan
@@ -34,28 +32,27 @@ from sparsenmt.data.text import write_lines
 from sparsenmt.decoding.decoding_time import time_decoding
 from sparsenmt.decoding.inputs import read_sources, warn_of_unusual_sources
 from sparsenmt.decoding.kept_translations import KeptTranslations
+from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import translate_texts
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
-from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.model.depth_plan import Depth, DepthPlan, fastest_first
 from sparsenmt.model_directory import MANIFEST, RECIPE, model_identity, parameter_count, read_recipe
-from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe.model_use import with_languages
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.report.model_labels import check_models, model_labels
-from sparsenmt.report.output_files import ReportFiles
-from sparsenmt.report.plots import describe, save, value_maps
-from sparsenmt.report.tables import render, write_report
-from sparsenmt.storage.files import directory_lock, explain_directory_errors, make_directories, write_text
+from sparsenmt.report.output_files import ReportFiles, WrittenTable
+from sparsenmt.report.plots import describe, value_maps
+from sparsenmt.report.tables import render
+from sparsenmt.storage.files import directory_lock, explain_directory_errors, make_directories
 from sparsenmt.store import Bundle, check_identity, open_model
 from sparsenmt.training.training_log import training_time
 from sparsenmt.workflows.decoding.depth_choice import check_layers, warn_untrained
 from sparsenmt.workflows.decoding.input_text import warn_of_single_lines
-from sparsenmt.workflows.evaluation.evaluate import check_metrics_fit
+from sparsenmt.workflows.evaluation.experiment import agreed_scoring
 from sparsenmt.workflows.evaluation.reference_texts import TestText, given_text, shared_text
 
 TRANSLATIONS = "translations"
@@ -63,7 +60,7 @@ _SEPARATE = "separate models"
 
 
 @dataclass(frozen=True)
-class DepthTableRequest:
+class DepthTableRequest(ModelOptions):
     """The arguments of `depth_table`.
 
     Args:
@@ -73,7 +70,6 @@ class DepthTableRequest:
         source: text to translate; None: the recipes' text.
         documents: document ids of the source's lines, for d-BLEU.
         kind: the recipes' text, ``test`` or ``dev``.
-        source_language, target_language: of models of several languages; None: the recipes'.
         scoring: without metrics: BLEU and chrF.
         encoder_layers, decoder_layers: depths of the two sides; None: all trained ones.
         beam_sizes: one table each; 1 is greedy search; None: the recipes' search.
@@ -81,8 +77,6 @@ class DepthTableRequest:
         speed_lines: lines that are timed; 0: none.
         rounds: turns in which every system decodes them.
         plot: file to draw; None: ``table.png`` in ``output``, if matplotlib is installed.
-        threads: CPU threads; None: all cores.
-        device: as for `pick_device`.
     """
 
     models: tuple[Path, ...]
@@ -92,8 +86,6 @@ class DepthTableRequest:
     reference: Path | None = None
     documents: Path | None = None
     kind: str = "test"
-    source_language: str | None = None
-    target_language: str | None = None
     scoring: ScoringOptions = DEFAULT
     encoder_layers: Sequence[int] | None = None
     decoder_layers: Sequence[int] | None = None
@@ -102,20 +94,6 @@ class DepthTableRequest:
     speed_lines: int = 200
     rounds: int = 3
     plot: Path | None = None
-    threads: int | None = None
-    device: str = "auto"
-
-    @property
-    def languages(self) -> tuple[str | None, str | None]:
-        return self.source_language, self.target_language
-
-
-@dataclass(frozen=True)
-class DepthTableResult:
-    """The printed tables, and the files that were written."""
-
-    text: str
-    files: list[Path]
 
 
 @dataclass(frozen=True)
@@ -148,14 +126,13 @@ class DepthRun:
     options: Decoding
 
 
-def depth_table(request: DepthTableRequest) -> DepthTableResult:
+def depth_table(request: DepthTableRequest) -> WrittenTable:
     """Translate a text at every depth, unless that is cached; score and time the translations; write the report.
 
     Raises:
         UserError: an option, a model or the text is invalid.
     """
-    use_threads(request.threads)
-    pick_device(request.device, "--device")
+    request.use_processors()
     table = _DepthTable(request)
     table.check()
     with resumable("the depths that were translated are kept"):
@@ -250,15 +227,13 @@ class _DepthTable:
 
     def check(self) -> None:
         """Refuse output files and texts that are invalid, before anything is translated."""
-        check_metrics_fit(self.text, self.scoring, reads_documents=self.request.documents is None)
-        _ = self._language
         inputs = [self.request.source, self.request.reference, self.request.documents]
         ReportFiles(plot=self.request.plot).check(inputs)
         if self.request.output.exists() and not self.request.output.is_dir():
             raise UserError("this is a file", where=str(self.request.output), hint="Name a directory as --output.")
-        # `_pairs` reads the text, and refuses files that are not line-aligned.
         recipes = {str(path): recipe for path, recipe in self._recipes.items()}
-        self.scoring = fit_to_text(self.scoring, self._pairs[1], recipes)
+        known = self.request.documents is None
+        self.scoring, self._language = agreed_scoring(self.text, self.scoring, recipes, reads_documents=known)
 
     @cached_property
     def _pairs(self) -> tuple[list[str], list[str]]:
@@ -267,11 +242,6 @@ class _DepthTable:
     @cached_property
     def _settings(self) -> ScoringSettings:
         return self.scoring.settings(language=self._language, documents=self.text.ids(self.sources))
-
-    @cached_property
-    def _language(self) -> str | None:
-        spoken = {str(path): recipe.data.target_language for path, recipe in self._recipes.items()}
-        return self.scoring.language_of(spoken)
 
     @property
     def sources(self) -> list[str]:
@@ -375,23 +345,17 @@ class _DepthTable:
             found.append(SystemSize(system.name, len(models), parameters, training, times[-1], system.separate))
         return found
 
-    def write(self, grids: Sequence[DepthGrid]) -> DepthTableResult:
+    def write(self, grids: Sequence[DepthGrid]) -> WrittenTable:
         """Write the tables and the plot."""
         reference = self._time_reference(grids)
         title, output, sizes = self.text.name, self.request.output, self.sizes()
-        shown = render(printed_report(title, grids, reference, sizes))
-        report = full_report(title, grids, reference, sizes)
-        report = replace(report, settings={**report.settings, **self.scoring.record()})
-        files = write_report(report, json=output / "table.json", csv=output / "table.csv")
-        files.append(output / "table.txt")
-        write_text(files[-1], f"{shown}\n")
-        plot = self.request.plot or output / "table.png"
-        if self.request.plot is not None or importlib.util.find_spec("matplotlib") is not None:
-            systems = ", ".join(each.name for each in self.systems)
-            drawn = f"quality and decoding time at every depth\n{systems}; text: {title}"
-            save(describe(value_maps(heat_maps(grids, reference)), drawn), plot)
-            files.append(plot)
-        return DepthTableResult(shown, files)
+        made = report(title, grids, reference, sizes)
+        made, shown = replace(made, settings={**made.settings, **self.scoring.record()}), render(made)
+        systems = ", ".join(each.name for each in self.systems)
+        drawn = f"quality and decoding time at every depth\n{systems}; text: {title}"
+        files = ReportFiles.in_folder(output, "table", self.request.plot)
+        written = files.write(made, lambda: describe(value_maps(heat_maps(grids, reference)), drawn), shown)
+        return WrittenTable(shown, written)
 
     def score(self, translations: Mapping[DepthRun, TranslatedText]) -> list[DepthGrid]:
         """Return the scores of every system with every search."""

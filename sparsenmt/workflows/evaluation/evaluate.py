@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
@@ -14,17 +15,18 @@ from sparsenmt.analysis.observe import TargetLine, observe
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_aligned
 from sparsenmt.decoding.inputs import SourceLine, read_sources, warn_of_unusual_sources
+from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
 from sparsenmt.evaluation.metrics import check_scoring, corpus_scores
 from sparsenmt.evaluation.rouge import is_outdated
 from sparsenmt.evaluation.scorer import ScoringOptions
-from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
+from sparsenmt.evaluation.significance import BOOTSTRAP, Comparison, PairedTest, compare
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.model_directory import ModelIdentity, model_identity, parameter_count, read_recipe
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe.schema import Decoding, Recipe
-from sparsenmt.store import Bundle, check_identity, open_model
+from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.decoding.input_text import attach, open_tag_file
 from sparsenmt.workflows.evaluation.evaluation_file import (
     KeptEvaluation,
@@ -71,14 +73,9 @@ class Evaluation(KeptEvaluation):
         text: TestText,
         language: str,
         scoring: ScoringOptions = _DEFAULTS,
-        test: PairedTest | None = None,
+        test: PairedTest = BOOTSTRAP,
     ) -> dict[str, float]:
-        """Test the difference to another model; returns what `keep_test` does.
-
-        Args:
-            test: None: the bootstrap.
-        """
-        test = test or PairedTest()
+        """Test the difference to another model; returns what `keep_test` does."""
 
         def make() -> Comparison:
             sources, references = text.read()
@@ -97,21 +94,16 @@ class Evaluation(KeptEvaluation):
         self.signatures = kept.signatures | self.signatures
 
 
-@dataclass(frozen=True)
-class ModelRun:
+@dataclass(frozen=True, kw_only=True)
+class ModelRun(ModelOptions):
     """The device that models run on, and changes to the decoding options of their recipes; None: no change.
 
     Args:
-        device: as for `pick_device`.
-        batch_tokens: kept results do not depend on it, nor on the device.
-        source_language, target_language: of models of several languages.
+        batch_tokens: source tokens in a batch, padding included, times the beam; kept results do not depend on it.
     """
 
-    device: str = "auto"
     beam_size: int | None = None
     batch_tokens: int | None = None
-    source_language: str | None = None
-    target_language: str | None = None
 
     def options(self, recipe: Recipe) -> Decoding:
         """Return the decoding options that decide about the translations of a recipe's model."""
@@ -121,7 +113,7 @@ class ModelRun:
 
     def open(self, directory: Path) -> Bundle:
         """Open a model; its recipe has the changed options."""
-        bundle = open_model(directory, device=self.device, languages=(self.source_language, self.target_language))
+        bundle = open_model(directory, device=self.device, languages=self.languages)
         batch = {} if self.batch_tokens is None else {"batch_tokens": self.batch_tokens}
         changed = self.options(bundle.recipe).model_copy(update=batch)
         return replace(bundle, recipe=bundle.recipe.model_copy(update={"decoding": changed}))
@@ -136,12 +128,6 @@ class ModelRun:
 
 
 AS_IN_RECIPE = ModelRun()
-
-
-def metric_of(recipe: Recipe) -> str:
-    """Return the metric that judges a recipe's models: the metric of validation, or BLEU if that is the loss."""
-    metric = recipe.training.validation.metric
-    return "bleu" if metric == "loss" else metric
 
 
 def evaluate(
@@ -167,20 +153,11 @@ def evaluate(
     identity = model_identity(directory)
     if scoring.unspaced is None:
         scoring = fit_to_text(scoring, text.read()[1], {str(directory): read_recipe(directory)})
-    found = _kept(directory, text, identity, run)
-    unseen = attention and (found is None or found.attention is None)
-    bundle = run.open(directory) if found is None or unseen else None
-    if bundle is not None:
-        check_identity(bundle, identity, directory)
-    if found is None:
-        assert bundle is not None
-        found = _new_evaluation(bundle, directory, text, run)
-        found.save()  # the translations take longest and survive a failure of later steps
+    place = _path_and_key(directory, text, identity, run)
+    make = partial(_new_evaluation, directory=directory, text=text, place=place)
+    attend = partial(_measure_attention, label=directory.name, text=text) if attention else None
+    found = Evaluation.of(directory, place, identity, run.open, make, attend)
     _add_scores(found, directory, text, scoring)
-    if unseen:
-        assert bundle is not None
-        found.attention = _measure_attention(bundle, directory.name, text)
-        found.save()
     return found
 
 
@@ -195,7 +172,7 @@ def kept_evaluation(
     directory: Path, text: TestText, scoring: ScoringOptions, run: ModelRun = AS_IN_RECIPE
 ) -> Evaluation | None:
     """Return the kept results of `evaluate` with all scores asked for, or None; nothing is translated."""
-    found = _kept(directory, text, model_identity(directory), run)
+    found = Evaluation.read(*_path_and_key(directory, text, model_identity(directory), run))
     if found is not None:
         _add_scores(found, directory, text, scoring)
     return found
@@ -226,11 +203,6 @@ def _path_and_key(
     return evaluation_path(directory, text.name, digests, suffix), key
 
 
-def _kept(directory: Path, text: TestText, identity: ModelIdentity, run: ModelRun) -> Evaluation | None:
-    """Read the kept evaluation of this model and text; None if there is none, or it is damaged or out of date."""
-    return Evaluation.read(*_path_and_key(directory, text, identity, run))
-
-
 def translate_text(
     bundle: Bundle, text: TestText, sources: Sequence[str], advance: Callable[[int], object] | None = None
 ) -> tuple[list[str], list[Translation]]:
@@ -256,15 +228,14 @@ def _input_lines(bundle: Bundle, text: TestText, count: int | None = None) -> li
     return list(islice(attach(text.read()[0], str(text.source), tags, text.documents), count))
 
 
-def _new_evaluation(bundle: Bundle, directory: Path, text: TestText, run: ModelRun) -> Evaluation:
-    """Translate the text."""
-    path, key = _path_and_key(directory, text, bundle.identity(), run)
+def _new_evaluation(bundle: Bundle, directory: Path, text: TestText, place: tuple[Path, dict[str, Any]]) -> Evaluation:
+    """Translate the text; ``place``: path and key of the evaluation."""
     sources, _ = text.read()
     with progress_bar(f"{directory.name}: {text.name}", len(sources)) as advance:
         lines, found = translate_text(bundle, text, sources, advance)
     warn_of_unusual_sources(bundle, (each.source for each in found), f"{directory.name}: {text.source}")
     parameters, rate = parameter_count(directory), sparsity_rate(found)
-    return Evaluation(path=path, key=key, lines=lines, parameters=parameters, sparsity=rate)
+    return Evaluation(path=place[0], key=place[1], lines=lines, parameters=parameters, sparsity=rate)
 
 
 def _measure_attention(bundle: Bundle, label: str, text: TestText) -> dict[str, SiteAttention]:

@@ -13,18 +13,16 @@ from numpy.typing import NDArray
 from sparsenmt.analysis.density import DensityCounter
 from sparsenmt.analysis.observe import ATTENTION_TOKENS, observe_text
 from sparsenmt.data.text import read_lines
-from sparsenmt.decoding.text_scores import TextReading, encode_text
+from sparsenmt.decoding.text_scores import EncodedText, TextReading, encode_text
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import Comparison, PairedTest, compare_statistics
 from sparsenmt.evaluation.text_quality import TextQuality, block_qualities, text_statistics
 from sparsenmt.metric import TEXT_METRICS, TextCounts
-from sparsenmt.model_directory import ModelIdentity, model_identity, parameter_count, read_recipe
+from sparsenmt.model_directory import model_identity, parameter_count, read_recipe
 from sparsenmt.process.devices import pick_device
 from sparsenmt.process.progress import progress_bar
-from sparsenmt.recipe.schema import Recipe
-from sparsenmt.store import Bundle, check_identity, open_model
-from sparsenmt.workflows.evaluation.evaluate import Evaluation
+from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.evaluation.evaluation_file import (
     KeptEvaluation,
     SiteAttention,
@@ -32,7 +30,7 @@ from sparsenmt.workflows.evaluation.evaluation_file import (
     evaluation_path,
     site_attention,
 )
-from sparsenmt.workflows.evaluation.reference_texts import PlainText, TestText
+from sparsenmt.workflows.evaluation.reference_texts import PlainText
 from sparsenmt.workflows.evaluation.score_text import token_nats
 
 
@@ -113,13 +111,8 @@ class TextEvaluation(KeptEvaluation):
         """The longest of all heads; None without learned spans."""
         return max((span for layer in self.spans for span in layer), default=None)
 
-    def against(self, other: TextEvaluation, metric: str, test: PairedTest | None = None) -> dict[str, float]:
-        """Test the difference to another model on the same blocks of lines; returns what `keep_test` does.
-
-        Args:
-            test: None: the bootstrap.
-        """
-        test = test or PairedTest()
+    def against(self, other: TextEvaluation, metric: str, test: PairedTest) -> dict[str, float]:
+        """Test the difference to another model on the same blocks of lines; returns what `keep_test` does."""
 
         def make() -> Comparison:
             pair = text_statistics(self.qualities, metric), text_statistics(other.qualities, metric)
@@ -142,62 +135,44 @@ def evaluate_text(directory: Path, text: PlainText, *, attention: bool = True, d
     Raises:
         UserError: a file or the model is not what it must be.
     """
-    identity = model_identity(directory)
-    found = kept_text_evaluation(directory, text)
-    unseen = attention and (found is None or found.attention is None)
-    if found is not None and not unseen:
-        return found
-    bundle = open_model(directory, device=pick_device(device, "--device"), any_task=True)
-    check_identity(bundle, identity, directory)
-    encoded = encode_text(bundle.tokenizers.target, text.path)
-    reading = TextReading.of(bundle.recipe)
+    identity, place = model_identity(directory), _path_and_key(directory, text)
     label = f"{directory.name}: {text.name}"
-    if found is None:
-        nats = np.concatenate(list(token_nats(bundle.model, encoded.ids, reading, bundle.device, label=label)))
+    encoded: list[EncodedText] = []  # once for both measurements
+
+    def read(bundle: Bundle) -> NDArray[np.integer]:
+        if not encoded:
+            encoded.append(encode_text(bundle.tokenizers.target, text.path))
+        return encoded[0].ids
+
+    def open_bundle(directory: Path) -> Bundle:
+        return open_model(directory, device=pick_device(device, "--device"), any_task=True)
+
+    def make(bundle: Bundle) -> TextEvaluation:
+        ids, reading = read(bundle), TextReading.of(bundle.recipe)
+        nats = np.concatenate(list(token_nats(bundle.model, ids, reading, bundle.device, label=label)))
         lines = list(read_lines(text.path, longest=sys.maxsize))
-        found_blocks = block_qualities(nats, encoded.ids, lines, bundle.tokenizers.target.spans)
-        blocks = [TextBlock(each.nats, **asdict(each.counts)) for each in found_blocks]
-        path, key = _path_and_key(directory, text)
-        spans = bundle.model.logged().get("span", {}).get("decoder_self", [])
-        parameters = parameter_count(directory)
-        found = TextEvaluation(
-            path=path, key=key, parameters=parameters, blocks=blocks, spans=spans, reading=reading.words
+        found_blocks = block_qualities(nats, ids, lines, bundle.tokenizers.target.spans)
+        return TextEvaluation(
+            path=place[0],
+            key=place[1],
+            parameters=parameter_count(directory),
+            blocks=[TextBlock(each.nats, **asdict(each.counts)) for each in found_blocks],
+            spans=bundle.model.logged().get("span", {}).get("decoder_self", []),
+            reading=reading.words,
         )
-        found.save()  # before the attention, whose failure must not lose the likelihoods
-    if unseen:
-        found.attention = _measure_attention(bundle, reading, encoded.ids[:ATTENTION_TOKENS], label)
-        found.save()
-    return found
+
+    def attend(bundle: Bundle) -> dict[str, SiteAttention]:
+        ids, counter = read(bundle)[:ATTENTION_TOKENS], DensityCounter()
+        with progress_bar(f"{label}: attention", len(ids), unit="token") as advance:
+            observe_text(bundle, ids, TextReading.of(bundle.recipe), [counter], advance)
+        return site_attention(counter.result(label))
+
+    return TextEvaluation.of(directory, place, identity, open_bundle, make, attend if attention else None)
 
 
 def kept_text_evaluation(directory: Path, text: PlainText) -> TextEvaluation | None:
     """Return the kept results of `evaluate_text`, or None; nothing is read."""
     return TextEvaluation.read(*_path_and_key(directory, text))
-
-
-def difference(
-    own: Evaluation | TextEvaluation,
-    other: Evaluation | TextEvaluation,
-    metric: str,
-    text: TestText | PlainText,
-    language: str,
-    scoring: ScoringOptions,
-    test: PairedTest,
-) -> dict[str, float] | None:
-    """Test the difference of two models; arguments as of `Evaluation.against`. None: they cannot be compared by it."""
-    if isinstance(own, TextEvaluation) and isinstance(other, TextEvaluation) and isinstance(text, PlainText):
-        return own.against(other, metric, test) if are_comparable(own, other, metric) else None
-    if isinstance(own, Evaluation) and isinstance(other, Evaluation) and isinstance(text, TestText):
-        return own.against(other, metric, text, language, scoring, test)
-    return None
-
-
-def are_comparable(own: Evaluation | TextEvaluation, other: Evaluation | TextEvaluation, metric: str) -> bool:
-    """Return False for a metric by token of models with different vocabularies, whose tokens are not the same."""
-    if metric not in TEXT_METRICS or TEXT_METRICS[metric].per != "token":
-        return True
-    ours, theirs = (ModelIdentity("", each.key["files"], {}, 0).vocabularies for each in (own, other))
-    return ours == theirs
 
 
 def check_text_metrics(scoring: ScoringOptions) -> None:
@@ -223,25 +198,9 @@ def check_text_metrics(scoring: ScoringOptions) -> None:
             )
 
 
-def text_metric_of(recipe: Recipe) -> str:
-    """Return the metric that judges a recipe's models: the metric of validation, or bits per character for the loss."""
-    metric = recipe.training.validation.metric
-    return metric if metric in TEXT_METRICS else "bpc"
-
-
 def _path_and_key(directory: Path, text: PlainText) -> tuple[Path, dict[str, Any]]:
     """Return the file of an evaluation, and everything that it depends on."""
     digests, reading = text.digests(), TextReading.of(read_recipe(directory))
     # Older files took what some head sees as seen by all, and had no blocks of a part of a line.
     decoding = reading.record() | {"visible": "by head", "blocks": "of lines and parts of long ones"}
     return evaluation_path(directory, text.name, digests), evaluation_key(model_identity(directory), decoding, digests)
-
-
-def _measure_attention(
-    bundle: Bundle, reading: TextReading, ids: NDArray[np.integer], label: str
-) -> dict[str, SiteAttention]:
-    """Measure the attention over the beginning of a text."""
-    counter = DensityCounter()
-    with progress_bar(f"{label}: attention", len(ids), unit="token") as advance:
-        observe_text(bundle, ids, reading, [counter], advance)
-    return site_attention(counter.result(label))

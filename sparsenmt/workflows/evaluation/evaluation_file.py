@@ -20,6 +20,7 @@ from sparsenmt.model_directory import ModelIdentity
 from sparsenmt.process.progress import notify
 from sparsenmt.storage.files import directory_lock, make_directories, sha256_text
 from sparsenmt.storage.kept_work import KeptWork, changed_values, request_digest
+from sparsenmt.store import Bundle, check_identity
 
 FOLDER = "evaluation"
 _FORMAT = 1
@@ -84,8 +85,7 @@ class KeptEvaluation(ABC):
         return sum(value * queries for value, queries in pairs if value is not None) / total if total else None
 
     def keep_test(self, metric: str, other: str, test: PairedTest, make: Callable[[], Comparison]) -> dict[str, float]:
-        """Return ``difference`` to another model, the number of ``segments``, and, where there are some, ``low`` and
-        ``high`` (95%), ``p_value`` and ``sacrebleu_p``.
+        """Return `Comparison.record` of the difference to another model.
 
         Args:
             metric: with its settings.
@@ -94,11 +94,7 @@ class KeptEvaluation(ABC):
         """
         key = f"{metric} {sha256_text(other)[:16]} {test.identity}"
         if key not in self.tests:
-            found = make()
-            bounds = {"low": found.difference.low, "high": found.difference.high}
-            p_values = {"p_value": found.p_value, "sacrebleu_p": found.sacrebleu_p}
-            tested = {"difference": found.difference.value, "segments": found.segments, **bounds, **p_values}
-            self.tests[key] = {name: value for name, value in tested.items() if value is not None}
+            self.tests[key] = make().record()
             self.save()
         return self.tests[key]
 
@@ -117,6 +113,41 @@ class KeptEvaluation(ABC):
             if error.errno not in _READ_ONLY:
                 raise
             notify(f"warning: {self.path}: the results cannot be saved ({error.strerror})")
+
+    @classmethod
+    def of(
+        cls,
+        directory: Path,
+        place: tuple[Path, Mapping[str, Any]],
+        identity: ModelIdentity,
+        open_bundle: Callable[[Path], Bundle],
+        make: Callable[[Bundle], Self],
+        attend: Callable[[Bundle], dict[str, SiteAttention]] | None,
+    ) -> Self:
+        """Read what is kept of a model; open it and measure what is missing.
+
+        Args:
+            directory: of the model.
+            place: `path` and `key`.
+            identity: of the model, when the key was made.
+            make: measures all but the attention.
+            attend: measures the attention; None: it is not wanted.
+
+        Raises:
+            UserError: the model is not what it must be.
+        """
+        found = cls.read(*place)
+        if found is not None and (attend is None or found.attention is not None):
+            return found
+        bundle = open_bundle(directory)
+        check_identity(bundle, identity, directory)
+        if found is None:
+            found = make(bundle)
+            found.save()  # it takes longest, and survives a failure of later steps
+        if attend is not None:
+            found.attention = attend(bundle)
+            found.save()
+        return found
 
     @abstractmethod
     def is_same(self, kept: Self) -> bool:

@@ -19,8 +19,6 @@ from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.task import check_translates
 from sparsenmt.storage.files import sha256_file
 
-AnyText = TypeVar("AnyText")
-
 
 @dataclass(frozen=True)
 class TestText:
@@ -91,12 +89,18 @@ class PlainText:
         return {"text": sha256_file(self.path)}
 
 
+AnyText = TypeVar("AnyText", TestText, PlainText)
+
+
 def evaluation_text(recipe: Recipe, kind: str) -> TestText | PlainText | None:
     """Return the recipe's ``dev`` or ``test`` text, if it has one, whatever its task."""
+    return (plain_text if recipe.data.is_language_model else recipe_text)(recipe, kind)
+
+
+def plain_text(recipe: Recipe, kind: str) -> PlainText | None:
+    """Return the ``dev`` or ``test`` text of a language model's recipe, if it has one."""
     corpus = recipe.data.dev if kind == "dev" else recipe.data.test
-    if corpus is not None and recipe.data.is_language_model:
-        return PlainText(kind, Path(corpus.text))
-    return recipe_text(recipe, kind)
+    return PlainText(kind, Path(corpus.text)) if corpus is not None and recipe.data.is_language_model else None
 
 
 def recipe_text(recipe: Recipe, kind: str) -> TestText | None:
@@ -137,66 +141,38 @@ def shared_text(models: Mapping[str, Path], kind: str) -> TestText:
         models: label -> directory.
 
     Raises:
-        UserError: a recipe names none, or they name different ones.
+        UserError: a recipe names none, or they name different ones, or a model does not translate.
     """
-    hint = "Name a text with --source and --reference."
     for directory in models.values():
         check_translates(read_recipe(directory), directory)
-    found = _texts_of(models, kind, recipe_text, hint)
-    first = next(iter(found.values()))
-    _check_same(models, found, kind, ("source", "reference"), hint)
-    documents = next((text.documents for text in found.values() if text.documents is not None), None)
-    tags = next((text.tags for text in found.values() if text.tags is not None), None)
-    return replace(first, documents=documents, tags=tags)
+    found = _texts_of(models, kind, recipe_text, "Name a text with --source and --reference.")
+    documents = next((text.documents for text in found if text.documents is not None), None)
+    tags = next((text.tags for text in found if text.tags is not None), None)
+    return replace(found[0], documents=documents, tags=tags)
 
 
 def shared_plain_text(models: Mapping[str, Path], kind: str) -> PlainText:
-    """Return the ``dev`` or ``test`` text that the recipes of all language models name.
-
-    Args:
-        models: label -> directory.
-
-    Raises:
-        UserError: a recipe names none, or they name different ones.
-    """
-
-    def text_of(recipe: Recipe, kind: str) -> PlainText | None:
-        text = evaluation_text(recipe, kind)
-        return text if isinstance(text, PlainText) else None
-
-    hint = "Name a text with --text."
-    found = _texts_of(models, kind, text_of, hint)
-    _check_same(models, found, kind, ("text",), hint)
-    return next(iter(found.values()))
+    """Return the text that the recipes of all language models name; arguments and errors are those of `shared_text`."""
+    return _texts_of(models, kind, plain_text, "Name a text with --text.")[0]
 
 
 def _texts_of(
     models: Mapping[str, Path], kind: str, text_of: Callable[[Recipe, str], AnyText | None], hint: str
-) -> dict[str, AnyText]:
-    """Return the text of every model by its label.
-
-    Raises:
-        UserError: a recipe names none.
-    """
-    found: dict[str, AnyText] = {}
-    for label, directory in models.items():
+) -> list[AnyText]:
+    """Return the text of every model; UserError if one has none, or not the text of the first one."""
+    found: list[AnyText] = []
+    expected: Mapping[str, str | None] = {}
+    for directory in models.values():
         text = text_of(read_recipe(directory), kind)
         if text is None:
             raise UserError(f"the model's recipe has no `data.{kind}`", where=str(directory), hint=hint)
-        found[label] = text
-    return found
-
-
-def _check_same(
-    models: Mapping[str, Path], found: Mapping[str, TestText | PlainText], kind: str, roles: Sequence[str], hint: str
-) -> None:
-    """Raise UserError if the texts of two models differ."""
-    expected: Mapping[str, str | None] = next(iter(found.values())).digests()
-    for label, text in found.items():
-        digests: Mapping[str, str | None] = text.digests()
-        if any(digests[role] != expected[role] for role in roles):
+        digests = {role: value for role, value in text.digests().items() if role not in ("tags", "documents")}
+        expected = expected or digests
+        if digests != expected:
             raise UserError(
-                f"`data.{kind}` of its recipe differs from that of {next(iter(found))}",
-                where=str(models[label]),
+                f"`data.{kind}` of its recipe differs from that of {next(iter(models))}",
+                where=str(directory),
                 hint=hint,
             )
+        found.append(text)
+    return found

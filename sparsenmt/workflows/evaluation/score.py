@@ -30,7 +30,6 @@ from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text, warn_of_tokens
 from sparsenmt.metric import METRICS
-from sparsenmt.process.devices import use_threads
 from sparsenmt.process.progress import notify
 from sparsenmt.recipe.schema import Decoding, Documents
 from sparsenmt.store import Bundle, open_model
@@ -44,6 +43,7 @@ from sparsenmt.workflows.decoding.input_text import (
     warn_of_single_lines,
 )
 from sparsenmt.workflows.decoding.shared_windows import CPU, SharedWindows, join_workers
+from sparsenmt.workflows.evaluation.evaluate import ModelRun
 
 
 @dataclass(frozen=True)
@@ -75,30 +75,19 @@ class ScoreOptions(ScoringOptions):
         return options
 
 
-@dataclass(frozen=True)
-class ModelUse:
+@dataclass(frozen=True, kw_only=True)
+class ModelUse(ModelRun):
     """The model to score, and how it runs.
 
     Args:
-        batch_tokens: source tokens in a batch, padding included, times the beam; None: the recipe's.
-        beam_size: None: the recipe's.
-        threads: CPU threads; None: all cores.
-        device: as for `pick_device`.
         tags: part-of-speech tags beside the source.
         disabled_heads: ``SITE:N,N`` values.
-        source_language, target_language: of a model of several languages; None: the recipe's.
         encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
     """
 
-    model: Path
-    batch_tokens: int | None = None
-    beam_size: int | None = None
-    threads: int | None = None
-    device: str = "auto"
+    model: Path = field(kw_only=False)
     tags: Path | None = None
     disabled_heads: tuple[str, ...] = ()
-    source_language: str | None = None
-    target_language: str | None = None
     encoder_layers: int | None = None
     decoder_layers: int | None = None
 
@@ -117,8 +106,7 @@ class ModelUse:
         columns = _read_columns(files)
         list(attach(columns[0], files[0], documents=documents))
         disabled = read_disabled_heads(self.model, self.disabled_heads)
-        languages = self.source_language, self.target_language
-        bundle = open_model(self.model, device=device, disabled=disabled, languages=languages)
+        bundle = open_model(self.model, device=device, disabled=disabled, languages=self.languages)
         decoding = at_depth(bundle.model.plan, bundle.recipe.decoding, self.encoder_layers, self.decoder_layers)
         changes = {"batch_tokens": self.batch_tokens, "beam_size": self.beam_size}
         decoding = decoding.model_copy(update={name: value for name, value in changes.items() if value is not None})
@@ -178,8 +166,7 @@ def score_model(
     Processes that torchrun started share the translation. The others than the first one return no scores.
     """
     check_lists(references=references)
-    use_threads(use.threads)
-    workers, device = join_workers(use.device)
+    workers, device = join_workers(use)
     with workers.checked_together(CPU):
         options = options.checked(by_model=True)
         files = [source, *references, *([baseline] if baseline is not None else [])]
@@ -208,8 +195,7 @@ def score_target(use: ModelUse, source: Path, target: Path, documents: Path | No
 
     Processes that torchrun started share the work. The others than the first one return no scores.
     """
-    use_threads(use.threads)
-    workers, device = join_workers(use.device)
+    workers, device = join_workers(use)
     with workers.checked_together(CPU):
         check_companion(documents, "document ids")
         (sources, targets), lines, bundle, decoding = use.read([source, target], documents, device)

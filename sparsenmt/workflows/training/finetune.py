@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +10,7 @@ from typing import Literal
 from sparsenmt import model_directory
 from sparsenmt.assemble import check_recipe, load_recipe
 from sparsenmt.errors import UserError, check_lists
-from sparsenmt.evaluation.scorer import ScoringOptions
-from sparsenmt.evaluation.significance import PairedTest
-from sparsenmt.evaluation.tokenizer_choice import fit_to_text
+from sparsenmt.evaluation.observation import signature_notes
 from sparsenmt.metric import METRICS
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify
@@ -23,11 +20,11 @@ from sparsenmt.recipe.method_choice import MemoryChoice
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves, describe
-from sparsenmt.report.tables import Column, Report, Table, Value, columns
+from sparsenmt.report.tables import Report, Table, Value, columns
 from sparsenmt.storage.tensors import read_header
 from sparsenmt.training.state import Progress
-from sparsenmt.workflows.evaluation.evaluate import AS_IN_RECIPE, Evaluation, ModelRun, evaluate, metric_of
-from sparsenmt.workflows.evaluation.reference_texts import recipe_text
+from sparsenmt.workflows.evaluation.evaluate import AS_IN_RECIPE, ModelRun
+from sparsenmt.workflows.evaluation.experiment import Experiment, ExperimentModel
 from sparsenmt.workflows.training.continue_training import (
     check_vocabularies,
     counted_on,
@@ -123,11 +120,9 @@ def finetune(request: FinetuneRequest) -> FinetuneResult:
         if not request.is_sweep or not is_main_process():
             return FinetuneResult(models)
         report = _compare(models, request.run)
-    plot = output / "sweep.png" if importlib.util.find_spec("matplotlib") is not None else None
-    files = ReportFiles(output / "sweep.json", output / "sweep.csv", plot)
     title = f"quality against sparsity\n{output}"
-    written = files.write(report, lambda: describe(curves(_panels(report)), title))
-    return FinetuneResult(models, report, written)
+    files = ReportFiles.in_folder(output, "sweep")
+    return FinetuneResult(models, report, files.write(report, lambda: describe(curves(_panels(report)), title)))
 
 
 def _warn_of_few_updates(request: FinetuneRequest, recipe: Recipe, progress: Progress) -> None:
@@ -250,47 +245,35 @@ def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
         models: name -> model directory; the first is the baseline of the significance tests.
         run: device and changes to the decoding options.
     """
-    heads = (
-        *(*columns("text model set"), Column("sentences", "count"), Column("metric")),
-        *(*columns("number quality against_first p_value"), Column("sparsity", "share")),
-    )
+    measured = ("number quality against_first p_value", "share sparsity")
+    heads = columns("text model set", "count sentences", "text metric", *measured)
+    names, base = list(models), None
+    compared: list[ExperimentModel] = []
+    for name, path in models.items():
+        compared.append(ExperimentModel(name, path, model_directory.read_recipe(path), baseline=base))
+        base = compared[0]
+    experiment = Experiment(compared, run=run, attention=False)
+    observed = [each for kind in ("dev", "test") for each in experiment.observe_set(kind) if each.values]
+    observed.sort(key=lambda each: names.index(each.variant))
+    first = {each.labels["set"]: each.values["quality"] for each in observed if each.variant == names[0]}
     rows: list[tuple[Value, ...]] = []
-    signed: dict[str, None] = {}
-    segments: list[int] = []
-    first: dict[tuple[str, str], Evaluation] = {}
-    scored: dict[tuple[str, str], ScoringOptions] = {}
-    for name, directory in models.items():
-        recipe = model_directory.read_recipe(directory)
-        metric = metric_of(recipe)
-        for kind in ("dev", "test"):
-            text = recipe_text(recipe, kind)
-            if text is None:
-                continue
-            scoring = scored.get((kind, metric))
-            if scoring is None:
-                scoring = fit_to_text(ScoringOptions((metric,)), text.read()[1], {name: recipe})
-                scored[kind, metric] = scoring
-            found, key = evaluate(directory, text, scoring, attention=False, run=run), scoring.key(metric)
-            baseline = first.setdefault((kind, metric), found)
-            tested: Mapping[str, float] = {}
-            if baseline is not found and baseline.key["text"] == found.key["text"]:
-                tested = found.against(baseline, metric, text, recipe.data.target_language, scoring)
-                segments.append(int(tested["segments"]))
-            signed[f"{METRICS[metric].label}: {found.signatures[key]}"] = None
-            difference = found.scores[key] - baseline.scores[key]
-            measured = (found.scores[key], difference, tested.get("p_value"), found.sparsity)
-            rows.append((name, kind, found.sentences, metric, *measured))
+    for each in observed:
+        kind, quality = each.labels["set"], each.values["quality"]
+        difference = (quality or 0.0) - (first[kind] or 0.0)
+        values = (quality, difference, (each.test or {}).get("p_value"), each.values["sparsity"])
+        rows.append((each.variant, kind, each.sentences, each.labels["metric"], *values))
+    segments = [int(each.test["segments"]) for each in observed if each.test]
     averaged = {name: _averaged(directory) for name, directory in models.items()}
     means = [f"{name} {', '.join(updates)}" for name, updates in averaged.items() if updates]
     notes = (
-        f"p value: against the first model, {PairedTest().describe(segments)}",
+        f"p value: against the first model, {experiment.test.describe(segments)}",
         "sparsity: share of source tokens, </s> included, whose gate is 0 in evaluation",
         *([f"weights: the means of the checkpoints of updates: {'; '.join(means)}"] if means else []),
         *(
             f"beam search: {name.replace('_', ' ')} {value} in place of the recipe's"
             for name, value in run.record().items()
         ),
-        *signed,
+        *signature_notes(observed),
     )
     return Report("sweep", (Table("sweep", "quality against sparsity", heads, tuple(rows)),), notes)
 

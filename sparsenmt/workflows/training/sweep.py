@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,41 +13,23 @@ from sparsenmt import model_directory
 from sparsenmt.assemble import load_recipe, load_resolved_recipe, required_features
 from sparsenmt.data.prepare.pipeline import preparation_settings
 from sparsenmt.errors import UserError, check_lists
+from sparsenmt.evaluation.observation import Observation
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
-from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify
 from sparsenmt.process.runtime import is_distributed, is_main_process
-from sparsenmt.recipe.schema import Recipe
-from sparsenmt.recipe.sweep import Sweep, axes_of, read_sweep
+from sparsenmt.recipe.sweep import Layout, Sweep, axes_of, read_sweep
 from sparsenmt.recipe.variants import SEED, Variant
-from sparsenmt.report.output_files import ReportFiles
+from sparsenmt.report.output_files import ReportFiles, WrittenTable
 from sparsenmt.report.plots import curves, describe
 from sparsenmt.report.tables import render
-from sparsenmt.storage.files import write_text
 from sparsenmt.storage.kept_work import KeptWork, changed_values, describe_changes
 from sparsenmt.training.checkpoints import find_checkpoints
-from sparsenmt.training.training_log import training_speed, training_time, training_updates
-from sparsenmt.workflows.evaluation.evaluate import (
-    AS_IN_RECIPE,
-    Evaluation,
-    ModelRun,
-    check_metrics_fit,
-    evaluate,
-    kept_evaluation,
-    metric_of,
-)
-from sparsenmt.workflows.evaluation.evaluate_text import (
-    TextEvaluation,
-    are_comparable,
-    check_text_metrics,
-    difference,
-    evaluate_text,
-    kept_text_evaluation,
-    text_metric_of,
-)
-from sparsenmt.workflows.evaluation.reference_texts import PlainText, TestText, evaluation_text, recipe_text
+from sparsenmt.workflows.evaluation.evaluate import AS_IN_RECIPE, ModelRun, check_metrics_fit
+from sparsenmt.workflows.evaluation.evaluate_text import check_text_metrics
+from sparsenmt.workflows.evaluation.experiment import Experiment, ExperimentModel, Measured, Text
+from sparsenmt.workflows.evaluation.reference_texts import TestText, recipe_text
 from sparsenmt.workflows.training.continue_training import (
     check_vocabularies,
     counted_on,
@@ -58,13 +39,11 @@ from sparsenmt.workflows.training.continue_training import (
 )
 from sparsenmt.workflows.training.prepare import prepare
 from sparsenmt.workflows.training.run_checks import is_same_run
-from sparsenmt.workflows.training.sweep_table import Observation, grids, notes, panels, report
+from sparsenmt.workflows.training.sweep_table import grids, notes, panels, report
 from sparsenmt.workflows.training.train import train
 
 RECORD = "sweep.json"
 """File of a model directory: the variant that it is; written when the variant is finished."""
-_KEYS = {"--metric": "metrics", "--lowercase": "lowercase", "--tokenize": "tokenize"}
-"""Option of the command -> key of the file in whose place it stands."""
 
 
 @dataclass(frozen=True)
@@ -82,19 +61,10 @@ def _changed(written: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, An
 
 
 @dataclass(frozen=True)
-class VariantRun:
-    """A variant with its recipe, whose updates count from the beginning of the variant."""
+class VariantRun(ExperimentModel):
+    """A variant as a model of the experiment; the updates of its recipe count from the beginning of the variant."""
 
-    variant: Variant
-    recipe: Recipe
-
-    @property
-    def name(self) -> str:
-        return self.variant.name
-
-    @property
-    def directory(self) -> Path:
-        return Path(self.recipe.directory)
+    variant: Variant = field(kw_only=True)
 
     def is_finished(self) -> bool:
         """Return True if the directory holds the finished variant; it needs no checkpoints and no starting model."""
@@ -138,14 +108,6 @@ class VariantRun:
 
 
 @dataclass(frozen=True)
-class SweepTable:
-    """The measurements of a sweep as text, and the files that they were written to."""
-
-    text: str
-    files: list[Path]
-
-
-@dataclass(frozen=True)
 class SweepResult:
     """The number of variants that were run, the names of those that failed, and the table.
 
@@ -155,7 +117,7 @@ class SweepResult:
 
     variants: int
     failed: list[str]
-    table: SweepTable | None
+    table: WrittenTable | None
 
 
 @dataclass(frozen=True)
@@ -164,17 +126,13 @@ class SweepPlan:
 
     Args:
         output: folder of the variants and of the table.
-        scoring: of all variants; without metrics: each by that of its recipe's validation.
-        fitted: `_scoring_of` a text, by what it depends on.
-        model_run: device of the evaluation, and changes to the decoding options of all variants.
+        experiment: the variants as they are measured.
     """
 
     sweep: Sweep
     runs: list[VariantRun]
     output: Path
-    scoring: ScoringOptions
-    model_run: ModelRun = AS_IN_RECIPE
-    fitted: dict[tuple[Any, ...], ScoringOptions] = field(default_factory=dict, compare=False)
+    experiment: Experiment
 
     def select(self, patterns: Sequence[str]) -> list[VariantRun]:
         """Return the variants whose names match a pattern (`topk-*`); without patterns, all.
@@ -211,12 +169,9 @@ class SweepPlan:
                     else:
                         notify(f"{head}: {each.directory}")
                         self._train(each)
-                    for text in (evaluation_text(each.recipe, kind) for kind in self.sweep.sets):
-                        if isinstance(text, PlainText) and is_main_process():
-                            evaluate_text(each.directory, text, device=self.model_run.device)
-                        elif isinstance(text, TestText) and is_main_process():
-                            scoring = self._scoring_of(each, text)
-                            evaluate(each.directory, text, scoring, run=self.model_run)
+                    for text in map(each.text, self.sweep.sets):
+                        if text is not None and is_main_process():
+                            self.experiment.measure(each, text)
                 except UserError as error:
                     if is_distributed():
                         raise  # the others wait for this process in the same variant
@@ -261,20 +216,6 @@ class SweepPlan:
             if self.sweep.remove_checkpoints and not any(other.needs_checkpoints_of(run) for other in self.runs):
                 shutil.rmtree(run.directory / "checkpoints", ignore_errors=True)
 
-    def _asked_of(self, run: VariantRun) -> ScoringOptions:
-        own = text_metric_of(run.recipe) if run.recipe.data.is_language_model else metric_of(run.recipe)
-        return self.scoring.with_default((own,))
-
-    def _scoring_of(self, run: VariantRun, text: TestText | PlainText) -> ScoringOptions:
-        """Return the settings of a variant's scores, with the tokenizer that fits its text."""
-        asked, data = self._asked_of(run), run.recipe.data
-        if isinstance(text, PlainText):
-            return asked
-        key = (asked, text, data.target_language, run.recipe.training.validation.tokenize)
-        if key not in self.fitted:
-            self.fitted[key] = fit_to_text(asked, text.read()[1], {run.name: run.recipe})
-        return self.fitted[key]
-
     def check_scoring(self) -> None:
         """Check that all variants can be scored, and can share a table.
 
@@ -286,7 +227,7 @@ class SweepPlan:
         checked: set[tuple[Any, ...]] = set()
         texts: dict[tuple[TestText, tuple[str, ...]], tuple[VariantRun, ScoringOptions]] = {}
         for run in self.runs:
-            scoring = self._asked_of(run)
+            scoring = self.experiment.asked_of(run)
             first.setdefault(scoring.metrics, run)
             if run.recipe.data.is_language_model:
                 check_text_metrics(scoring)
@@ -297,7 +238,7 @@ class SweepPlan:
                     checked.add((scoring, text.documents is None))
                 if not (text.source.exists() and text.reference.exists()):
                     continue  # it may be made later; a table of what is kept reads it then
-                fitted = self._scoring_of(run, text)
+                fitted = self.experiment.scoring_of(run, text)
                 before, earlier = texts.setdefault((text, scoring.metrics), (run, fitted))
                 if fitted.tokenize != earlier.tokenize:
                     raise UserError(
@@ -316,82 +257,18 @@ class SweepPlan:
                 hint="Write `metrics`, for all variants alike, or make `metric` an axis of the table.",
             )
 
-    @property
-    def test(self) -> PairedTest:
-        """The significance test of differences to the baseline."""
-        return PairedTest(self.sweep.significance, self.sweep.resamples)
-
     def observations(self) -> list[Observation]:
-        """Return the cached results of all variants; trains and translates nothing."""
-        finished = {run.name: run.is_finished() for run in self.runs}
-        found: list[Observation] = []
-        for kind in self.sweep.sets:
-            kept: dict[str, Evaluation | TextEvaluation] = {}
-            for run in self.runs:
-                evaluation = self._kept(run, kind) if finished[run.name] else None
-                if evaluation is not None:
-                    kept[run.name] = evaluation
-            for run in self.runs:
-                found += self._observed(run, kind, kept)
-        return found
+        """Return the kept results of all variants; trains and translates nothing."""
+        finished = {run.name for run in self.runs if run.is_finished()}
+        models = [replace(run, baseline=_baseline(self.sweep.layout, run, self.runs)) for run in self.runs]
+        experiment = replace(self.experiment, models=models)
 
-    def _kept(self, run: VariantRun, kind: str) -> Evaluation | TextEvaluation | None:
-        """Return the kept results of a finished variant."""
-        text = evaluation_text(run.recipe, kind)
-        if isinstance(text, PlainText):
-            return kept_text_evaluation(run.directory, text)
-        if text is None:
-            return None
-        return kept_evaluation(run.directory, text, self._scoring_of(run, text), self.model_run)
+        def kept(model: ExperimentModel, text: Text) -> Measured | None:
+            return experiment.kept(model, text) if model.name in finished else None
 
-    def _observed(
-        self, run: VariantRun, kind: str, kept: Mapping[str, Evaluation | TextEvaluation]
-    ) -> list[Observation]:
-        """Return the results of one variant on one set, one for each metric."""
-        own, baseline = kept.get(run.name), self._baseline(run)
-        other = None if baseline is None else kept.get(baseline.name)
-        text = evaluation_text(run.recipe, kind)
-        result = []
-        scoring = self._asked_of(run) if own is None or text is None else self._scoring_of(run, text)
-        same_text = baseline is not None and evaluation_text(baseline.recipe, kind) == text
-        against = baseline.variant.group if baseline is not None and same_text else None
-        measured = {} if own is None else _measured(run, own, other)
-        for metric in scoring.metrics:
-            labels = {**run.variant.labels, "set": kind, "metric": metric}
-            judged = against if own is None or other is None or are_comparable(own, other, metric) else None
-            observed = Observation(run.name, labels, {}, group=run.variant.group, baseline=judged)
-            if own is None:
-                result.append(observed)
-                continue
-            values = {"quality": own.scores[scoring.key(metric)], **measured}
-            tested = None
-            if other is not None and text is not None and other.key["text"] == own.key["text"]:
-                tested = difference(own, other, metric, text, run.recipe.data.target_language, scoring, self.test)
-            signature = own.signatures[scoring.key(metric)]
-            result.append(replace(observed, values=values, test=tested, sentences=own.sentences, signature=signature))
-        return result
+        return [each for kind in self.sweep.sets for each in experiment.observe_set(kind, kept)]
 
-    def _baseline(self, run: VariantRun) -> VariantRun | None:
-        """Return the variant that this one is compared with: of its seed, or the only one; without a layout the first.
-
-        Returns:
-            None if there is no baseline, or this variant is one.
-        """
-        layout, labels = self.sweep.layout, run.variant.labels
-        if layout is None:
-            found = [other for other in self.runs if other.variant.group == self.runs[0].variant.group]
-        elif layout.baseline:
-            wanted = {**labels, **{axis: str(label) for axis, label in layout.baseline.items()}}
-            free = {} if "seed" in layout.baseline else {"seed": ""}
-            found = [other for other in self.runs if {**other.variant.labels, **free} == {**wanted, **free}]
-        else:
-            return None
-        if run in found:
-            return None
-        alike = [other for other in found if other.variant.labels.get("seed") == labels.get("seed")]
-        return next(iter(alike or (found if len(found) == 1 else [])), None)
-
-    def tabulate(self) -> SweepTable:
+    def tabulate(self) -> WrittenTable:
         """Lay out the cached results; write them as text, CSV, JSON and plot if there are any."""
         sweep, found = self.sweep, self.observations()
         rows = report(sweep.name, sweep.title, found, sweep.axes)
@@ -399,18 +276,12 @@ class SweepPlan:
             parts = [render(rows)]
         else:
             parts = [sweep.title, *(str(grid) for grid in grids(sweep.layout, found))]
-        text = "\n\n".join(filter(None, [*parts, "\n".join(notes(sweep.layout, found, self.test))]))
+        text = "\n\n".join(filter(None, [*parts, "\n".join(notes(sweep.layout, found, self.experiment.test))]))
         if not any(each.values for each in found):
-            return SweepTable(text, [])
-        written = ReportFiles(self.output / "table.json", self.output / "table.csv").write(rows)
-        written.append(self.output / "table.txt")
-        write_text(written[-1], f"{text}\n")
+            return WrittenTable(text, [])
         drawn = [] if sweep.layout is None else panels(sweep.layout, found)
-        if drawn and importlib.util.find_spec("matplotlib") is not None:
-            written += ReportFiles(plot=self.output / "table.png").write(
-                rows, lambda: describe(curves(drawn), sweep.title or sweep.name)
-            )
-        return SweepTable(text, written)
+        draw = (lambda: describe(curves(drawn), sweep.title or sweep.name)) if drawn else None
+        return WrittenTable(text, ReportFiles.in_folder(self.output, "table").write(rows, draw, text))
 
 
 def plan_sweep(
@@ -450,7 +321,49 @@ def plan_sweep(
         named = {"directory": str(folder / variant.name), "name": f"{sweep.name}-{variant.name}"}
         if str(variant.start) in names:
             variant = replace(variant, start=folder / str(variant.start))
-        runs.append(VariantRun(variant, recipe.model_copy(update=named)))
+        recipe = recipe.model_copy(update=named)
+        own = variant.name, folder / variant.name, recipe, variant.labels, variant.group
+        runs.append(VariantRun(*own, variant=variant))
+    _check_together(sweep, runs, model_run)
+    asked = scoring or ScoringOptions()
+    metrics, tokenize = asked.metrics or sweep.metrics, asked.tokenize or sweep.tokenize
+    scored = ScoringOptions(metrics, asked.lowercase or sweep.lowercase, tokenize, asked.language)
+    test = PairedTest(sweep.significance, sweep.resamples)
+    plan = SweepPlan(sweep, runs, folder, Experiment(runs, scored, test, model_run))
+    asks = {"--metric": asked.metrics, "--lowercase": asked.lowercase, "--tokenize": asked.tokenize}
+    try:
+        plan.check_scoring()
+    except UserError as error:
+        if error.where in asks and not asks[error.where]:  # it is about a key of the file
+            error.where = f"{sweep.path}: {'metrics' if error.where == '--metric' else error.where.strip('-')}"
+        raise
+    return plan
+
+
+def _baseline(layout: Layout | None, run: VariantRun, runs: Sequence[VariantRun]) -> VariantRun | None:
+    """Return the variant that this one is compared with: of its seed, or the only one; without a layout the first.
+
+    Returns:
+        None if there is no baseline, or this variant is one.
+    """
+    labels = run.labels
+    if layout is None:
+        found = [other for other in runs if other.group == runs[0].group]
+    elif layout.baseline:
+        wanted = {**labels, **{axis: str(label) for axis, label in layout.baseline.items()}}
+        free = {} if "seed" in layout.baseline else {"seed": ""}
+        found = [other for other in runs if {**other.labels, **free} == {**wanted, **free}]
+    else:
+        return None
+    if run in found:
+        return None
+    alike = [other for other in found if other.labels.get("seed") == labels.get("seed")]
+    return next(iter(alike or (found if len(found) == 1 else [])), None)
+
+
+def _check_together(sweep: Sweep, runs: Sequence[VariantRun], model_run: ModelRun) -> None:
+    """Check that variants have one task, the texts of the sweep, and the same settings of data that they share."""
+    first: dict[str, tuple[VariantRun, dict[str, Any]]] = {}
     for run in runs:
         if run.recipe.data.task != runs[0].recipe.data.task:
             raise UserError(
@@ -462,56 +375,12 @@ def plan_sweep(
             if getattr(model_run, option) is not None:
                 where = "--" + option.replace("_", "-")
                 raise UserError("language models are not searched", where=where, hint="Leave it out.")
-    for run in runs:
         if "test" in sweep.sets and run.recipe.data.test is None:
             raise UserError(
                 f"the recipe of variant {run.name} has no `data.test`",
                 where=f"{sweep.path}: sets",
                 hint="Add it to the recipe, or write `sets: [dev]`.",
             )
-    _check_data(runs)
-    asked = scoring or ScoringOptions()
-    metrics, tokenize = asked.metrics or sweep.metrics, asked.tokenize or sweep.tokenize
-    scored = ScoringOptions(metrics, asked.lowercase or sweep.lowercase, tokenize, asked.language)
-    plan = SweepPlan(sweep, runs, folder, scored, model_run)
-    of_file = {"--metric": not asked.metrics, "--lowercase": not asked.lowercase, "--tokenize": asked.tokenize is None}
-    try:
-        plan.check_scoring()
-    except UserError as error:
-        if of_file.get(error.where or ""):
-            error.where = f"{sweep.path}: {_KEYS[error.where or '']}"
-        raise
-    return plan
-
-
-def _measured(
-    run: VariantRun, found: Evaluation | TextEvaluation, baseline: Evaluation | TextEvaluation | None
-) -> dict[str, float | None]:
-    """Return the values of a finished variant that do not depend on a metric."""
-    attended = found.overall("attended")
-    theirs = None if baseline is None else baseline.overall("attended")
-    spans = (
-        {"mean_span": found.mean_span, "longest_span": found.longest_span} if isinstance(found, TextEvaluation) else {}
-    )
-    speed, deviation = training_speed(run.directory)
-    return {
-        **spans,
-        "fewer_attended": None if attended is None or theirs is None else theirs / attended,
-        "parameters": found.parameters,
-        "sparsity": found.sparsity,
-        "attended": attended,
-        "density": found.overall("density"),
-        "training_speed": speed,
-        "training_deviation": deviation,
-        "training_seconds": training_time(run.directory),
-        "updates": training_updates(run.directory),
-    }
-
-
-def _check_data(runs: Sequence[VariantRun]) -> None:
-    """Check that variants with the same data directory have the same data settings."""
-    first: dict[str, tuple[VariantRun, dict[str, Any]]] = {}
-    for run in runs:
         settings = preparation_settings(run.recipe.data, required_features(run.recipe))
         other, theirs = first.setdefault(run.recipe.data.directory, (run, settings))
         if changed := describe_changes(theirs, settings, "data"):

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import product
 from statistics import mean, stdev
 
-from sparsenmt.evaluation.significance import LEVEL, PairedTest, SeedTest, seed_test, welch_interval
-from sparsenmt.metric import TEXT_METRICS, lower_is_better, metric_label
+from sparsenmt.evaluation.observation import (
+    BY_SEED,
+    SCATTER,
+    SEEDS_NOTE,
+    Labels,
+    Observation,
+    seed_count,
+    seed_means,
+    seeds_table,
+    signature_notes,
+)
+from sparsenmt.evaluation.significance import LEVEL, PairedTest
+from sparsenmt.metric import TEXT_METRICS, metric_label
 from sparsenmt.recipe.sweep import CellValue, Layout, axes_of
 from sparsenmt.report.columns import aligned
 from sparsenmt.report.plots import Panel
-from sparsenmt.report.tables import Column, Kind, Report, Table, Value, columns
+from sparsenmt.report.tables import Column, Kind, Report, Table, Value, columns, shown_if
 
-_SCATTER = "smaller than the seeds' scatter: Welch's 95% interval of the difference of means holds 0"
-_BY_SEED = "paired t-test of the differences of the same seed"
 _NONE, _WAITING = "-", "..."
 _MARKS = "*+~"
 _SHARES = ("sparsity", "density")
 _LENGTHS = ("attended", "fewer_attended", "mean_span", "longest_span")
 _BESIDE = ("sparsity", "mean_span", "longest_span", "training_speed")
 """Values in columns of their own, in a table whose columns the file does not name."""
-SEEDS_NOTE = (
-    f"deviation: sample standard deviation; within scatter: difference {_SCATTER}; p of seeds, and from seeds low to "
-    f"seeds high the 95% interval: {_BY_SEED}"
-)
-"""The columns of `seeds_table`."""
-Labels = tuple[str, ...]
-"""One label for each axis of the rows, of the columns or of the sections."""
 _TITLES = {
     "parameters": "parameters",
     "sparsity": "sparsity rate",
@@ -41,105 +43,6 @@ _TITLES = {
     "training_speed": "target tokens/s in training",
     "training_seconds": "seconds of training",
 }
-
-
-@dataclass(frozen=True)
-class Observation:
-    """The results of one variant on one set by one metric.
-
-    Args:
-        labels: axis -> label, `set` and `metric` included.
-        values: name in `recipe.sweep.CellValue` -> value; empty while the variant is not finished.
-        test: `Evaluation.against` its baseline; None: it has no baseline.
-        signature: that of the metric: how the score was made.
-        group: name of the variant without its seed.
-        baseline: group that this one is compared with; None: it has no baseline.
-    """
-
-    variant: str
-    labels: Mapping[str, str]
-    values: Mapping[str, float | None]
-    test: Mapping[str, float] | None = None
-    sentences: int | None = None
-    signature: str | None = None
-    group: str | None = None
-    baseline: str | None = None
-
-    @property
-    def mark(self) -> str:
-        """`*`: significantly worse; `+`: significantly better."""
-        if self.test is None or self.test.get("p_value", 1) >= LEVEL or not self.test["difference"]:
-            return ""
-        metric = self.labels.get("metric")
-        worse = (self.test["difference"] < 0) is not (metric is not None and lower_is_better(metric))
-        return "*" if worse else "+"
-
-
-@dataclass(frozen=True)
-class SeedMeans:
-    """The quality of the finished seeds of a variant on one set by one metric, and that of its baseline.
-
-    Args:
-        first: the first of its observations, for its labels.
-        values: one for each seed.
-        baseline: one for each seed; empty: it has no baseline.
-        paired: the test of the seeds that both have; None: fewer than two.
-    """
-
-    first: Observation
-    values: Sequence[float]
-    baseline: Sequence[float]
-    paired: SeedTest | None = None
-
-    @property
-    def deviation(self) -> float | None:
-        """The sample standard deviation; None for one seed."""
-        return stdev(self.values) if len(self.values) > 1 else None
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """The 95% interval of the difference of the means; None if one of them is of a single seed."""
-        return welch_interval(self.values, self.baseline)
-
-    @property
-    def within_scatter(self) -> bool | None:
-        """True if the difference to the baseline is smaller than the seeds' scatter: the interval holds 0."""
-        return None if self.interval is None else self.interval[0] <= 0 <= self.interval[1]
-
-    @property
-    def mark(self) -> str:
-        """That of `Observation.mark`, by the test paired by seed."""
-        tested = None if self.paired is None else {"difference": self.paired.difference, "p_value": self.paired.p_value}
-        return replace(self.first, test=tested).mark
-
-
-def seed_means(observations: Sequence[Observation]) -> dict[Labels, SeedMeans]:
-    """Return the means over seeds, by variant without seed, set and metric."""
-    found: dict[Labels, list[Observation]] = {}
-    for each in observations:
-        if each.values.get("quality") is not None:
-            found.setdefault(_place(each, each.group), []).append(each)
-
-    def values(place: Labels) -> dict[str, float]:
-        known = {each.labels.get("seed", ""): each.values["quality"] for each in found.get(place, [])}
-        return {seed: value for seed, value in known.items() if value is not None}
-
-    means = {}
-    for place, (first, *_) in found.items():
-        own = values(place)
-        theirs = {} if first.baseline is None else values(_place(first, first.baseline))
-        paired = seed_test([value - theirs[seed] for seed, value in own.items() if seed in theirs])
-        means[place] = SeedMeans(first, list(own.values()), list(theirs.values()), paired)
-    return means
-
-
-def _place(observation: Observation, group: str | None) -> Labels:
-    return (group or observation.variant, *(observation.labels.get(axis, "") for axis in ("set", "metric")))
-
-
-def _seeds(observations: Sequence[Observation]) -> int:
-    """Return the number of seeds of the sweep."""
-    return len({each.labels["seed"] for each in observations if "seed" in each.labels})
 
 
 @dataclass(frozen=True)
@@ -170,7 +73,7 @@ class _Placement:
         # An axis that the table does not use is shown for its first label: the most important metric, the first set.
         fixed = {axis: _order(observations, (axis,))[0][0] for axis in ("set", "metric") if observations}
         self.fixed = {axis: label for axis, label in fixed.items() if axis not in used}
-        self.seeds, self.means = 1 if "seed" in used else _seeds(observations), seed_means(observations)
+        self.seeds, self.means = 1 if "seed" in used else seed_count(observations), seed_means(observations)
         kept = [each for each in observations if all(each.labels[axis] == self.fixed[axis] for axis in self.fixed)]
         # Bits per character differ in the third decimal.
         self.digits = 3 if any(each.labels["metric"] in TEXT_METRICS for each in kept) else 2
@@ -289,7 +192,7 @@ def _cell(cells: _Placement, section: Labels, row: Labels, column: Labels) -> st
         return text
     if len(there) == 1:
         return text + first.mark
-    means = cells.means[_place(first, first.group)]
+    means = cells.means[first.place]
     return text + "~" * bool(means.within_scatter) + means.mark
 
 
@@ -328,21 +231,20 @@ def notes(layout: Layout | None, observations: Sequence[Observation], test: Pair
     tested = [each for each in observations if each.test is not None]
     used = test.describe(int(each.test["segments"]) for each in tested if each.test)
     if layout is None and tested:
-        of_seed = " of the seed" * (_seeds(observations) > 1)
+        of_seed = " of the seed" * (seed_count(observations) > 1)
         found.append(f"difference, p value: against the first variant{of_seed}, {used}")
     elif layout is not None and tested:
         against = ", ".join(f"{axis} {label}" for axis, label in layout.baseline.items())
-        alone = Counter(_place(each, each.group) for each in observations)
+        alone = Counter(each.place for each in observations)
         cells = _Placement(layout, observations, layout.cells[0])
-        if any(cells.seeds == 1 or alone[_place(each, each.group)] == 1 for each in tested):
+        if any(cells.seeds == 1 or alone[each.place] == 1 for each in tested):
             where = ", in cells of one seed" * (cells.seeds > 1)
             found.append(f"* significantly worse than {against}, + better{where}: p < {LEVEL:g}, {used}")
         if cells.seeds > 1:
-            found.append(f"~ difference from {against} {_SCATTER}")
-            found.append(f"* worse, + better, in cells of several seeds: p < {LEVEL:g}, {_BY_SEED}")
+            found.append(f"~ difference from {against} {SCATTER}")
+            found.append(f"* worse, + better, in cells of several seeds: p < {LEVEL:g}, {BY_SEED}")
     found += _seed_notes(layout, observations)
-    signed = dict.fromkeys((each.labels["metric"], each.signature) for each in observations if each.signature)
-    found += [f"{metric_label(metric)}: {signature}" for metric, signature in signed]
+    found += signature_notes(observations)
     waiting = {each.variant for each in observations if not each.values}
     if waiting:
         found.append(f"{_WAITING} {len(waiting)} variant{'' if len(waiting) == 1 else 's'} to come")
@@ -350,7 +252,7 @@ def notes(layout: Layout | None, observations: Sequence[Observation], test: Pair
 
 
 def _seed_notes(layout: Layout | None, observations: Sequence[Observation]) -> list[str]:
-    seeds, counts = _seeds(observations), [len(each.values) for each in seed_means(observations).values()]
+    seeds, counts = seed_count(observations), [len(each.values) for each in seed_means(observations).values()]
     if layout is None:
         explained = SEEDS_NOTE
     else:
@@ -416,22 +318,14 @@ def report(name: str, title: str, observations: Sequence[Observation], axes: Seq
     spanned = any(each.values.get("mean_span") is not None for each in observations)
     texts = any(each.labels.get("metric") in TEXT_METRICS for each in observations)
     kind: Kind = "number" if texts else "score"
-    measured = (
-        *(Column("sentences", "count", False), Column("quality", kind)),
-        Column("difference", kind, tested),
-        *([Column("low", kind, tested), Column("high", kind, tested)] if texts else []),
-        Column("p_value", "number", tested),
-        *columns("hidden number sacrebleu_p"),
-        *(Column("parameters", "count"), Column("sparsity", "share", filtered), Column("attended", "number")),
-        *(
-            *([Column("fewer_attended", "number", tested)] if texts else []),
-            Column("density", "share"),
-            *([Column("mean_span", "number", spanned), Column("longest_span", "number", spanned)] if texts else []),
-            *(Column("training_speed", "rate", timed), Column("training_deviation", "share", timed)),
-            Column("training_seconds", "rate"),
-            *([Column("updates", "count")] if texts else []),
-            Column("signature", shown=False),
-        ),
+    measured = columns(
+        *("hidden count sentences", f"{kind} quality", shown_if(tested, f"{kind} difference{' low high' * texts}")),
+        *(shown_if(tested, "number p_value"), "hidden number sacrebleu_p", "count parameters"),
+        *(shown_if(filtered, "share sparsity"), "number attended"),
+        *(texts * shown_if(tested, "number fewer_attended"), "share density"),
+        *(texts * shown_if(spanned, "number mean_span longest_span"), shown_if(timed, "rate training_speed")),
+        *(shown_if(timed, "share training_deviation"), "rate training_seconds", texts * "count updates"),
+        "hidden text signature",
     )
     heads = (Column("variant"), *(Column(axis, shown=False) for axis in axes), *columns("text set metric"), *measured)
     rows: list[tuple[Value, ...]] = []
@@ -441,25 +335,6 @@ def report(name: str, title: str, observations: Sequence[Observation], axes: Seq
             numbers = {"sentences": each.sentences, **each.values, **(each.test or {}), "signature": each.signature}
             rows.append((each.variant, *labels, *(numbers.get(column.name) for column in measured)))
     tables = [Table("variants", title, heads, tuple(rows))]
-    if _seeds(observations) > 1:
+    if seed_count(observations) > 1:
         tables.append(seeds_table(observations, [axis for axis in axes if axis != "seed"]))
     return Report(name, tuple(tables))
-
-
-def seeds_table(observations: Sequence[Observation], axes: Sequence[str] = ()) -> Table:
-    """Make the table of means over seeds, with two tests of their differences: by scatter, and paired by seed."""
-    heads = (
-        *(Column("variant"), *(Column(axis, shown=False) for axis in axes), *columns("text set metric")),
-        *columns("count seeds", "score mean deviation difference low high", "text within_scatter"),
-        *columns("score seeds_low seeds_high", "number p_of_seeds"),
-    )
-    rows: list[tuple[Value, ...]] = []
-    for (group, *_), each in seed_means(observations).items():
-        labels = [each.first.labels.get(axis) for axis in (*axes, "set", "metric")]
-        difference = mean(each.values) - mean(each.baseline) if each.baseline else None
-        within = {None: None, True: "yes", False: "no"}[each.within_scatter]
-        measured = (len(each.values), mean(each.values), each.deviation, difference)
-        paired = each.paired
-        by_seed = (None, None, None) if paired is None else (paired.low, paired.high, paired.p_value)
-        rows.append((group, *labels, *measured, *(each.interval or (None, None)), within, *by_seed))
-    return Table("seeds", "quality over seeds", heads, tuple(rows))

@@ -22,7 +22,7 @@ from sparsenmt.model.transformer import Transformer
 from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe import schema
-from sparsenmt.report.tables import Column, Report, Table, columns
+from sparsenmt.report.tables import Report, Table, columns
 from sparsenmt.store import open_model
 from sparsenmt.training.precision import pick_dtype
 from sparsenmt.workflows.evaluation.benchmark.flops import SQUARE, Arithmetic, product_rate, square_rate, synchronize
@@ -296,21 +296,12 @@ def measure(
 
 
 _SPEED = (
-    *(Column("tokens_per_second", "rate"), Column("spread", "share"), Column("seconds", "number", shown=False)),
-    *(Column("gflop_per_token", "number"), *columns("rate gflops limit_gflops"), Column("share", "share")),
-    *(Column("square_gflops", "rate", shown=False), Column("share_of_square", "share")),
+    *("hidden count beam_size", "rate tokens_per_second", "share spread", "hidden number seconds"),
+    *("number gflop_per_token", "rate gflops limit_gflops", "share share", "hidden rate square_gflops"),
+    "share share_of_square",
 )
-_COLUMNS = (
-    *columns("text part dtype"),
-    *(*columns("count source target sentences"), Column("beam_size", "count", shown=False)),
-    *_SPEED,
-)
-_TEXT_COLUMNS = (
-    *columns("text part dtype"),
-    *(*columns("count prompt tokens rows"), Column("beam_size", "count", shown=False)),
-    *_SPEED,
-    Column("kept_mb", "number"),
-)
+_COLUMNS = columns("text part dtype", "count source target sentences", *_SPEED)
+_TEXT_COLUMNS = columns("text part dtype", "count prompt tokens rows", *_SPEED, "number kept_mb")
 
 
 def benchmark_report(
