@@ -13,10 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import BOS, EOS, SPECIAL_TOKENS, UNK
+from sparsenmt.decoding.scores import never
+from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.errors import UserError
 from sparsenmt.export.plain_transformer import LayerWeights, PlainTransformer, as_fp32, attention_weights
+from sparsenmt.export.target import ExportTarget, length_penalty, longest_output
+from sparsenmt.store import Bundle
 
 NAME = "CTranslate2"
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
@@ -24,8 +28,28 @@ _EPSILON = 1e-5  # of normalisations, unless the configuration has another one
 
 Array = NDArray[np.float32]
 
+_CODE = """\
+import ctranslate2
+{imports}
 
-def check_installed() -> None:
+translator = ctranslate2.Translator(".", device="cpu", compute_type="float32")
+{tokenizer}
+lines = ["..."]
+results = translator.translate_batch(
+    {encode},
+    beam_size={beam},
+    length_penalty={penalty},
+    max_input_length={positions},
+    min_decoding_length={shortest},
+    max_decoding_length={longest},
+    suppress_sequences={never},
+)
+for result in results:
+    print({decode})
+"""
+
+
+def _check_installed() -> None:
     """UserError without the package."""
     if importlib.util.find_spec("ctranslate2") is None:
         raise UserError(
@@ -35,7 +59,7 @@ def check_installed() -> None:
         )
 
 
-def write_ctranslate2_model(plain: PlainTransformer, tokenizers: Tokenizers, directory: Path) -> None:
+def _write(plain: PlainTransformer, bundle: Bundle, directory: Path, sentencepiece: bool) -> None:
     """Write ``model.bin``, ``config.json`` and the vocabularies into a directory.
 
     Raises:
@@ -77,8 +101,8 @@ def write_ctranslate2_model(plain: PlainTransformer, tokenizers: Tokenizers, dir
             _layer_norm(stack.layer_norm, norm["weight"], norm["bias"])
         for part, layer in zip(stack.layer, layers, strict=True):
             _fill(part, layer)
-    spec.register_source_vocabulary(_vocabulary(tokenizers.source, "source"))
-    spec.register_target_vocabulary(_vocabulary(tokenizers.target, "target"))
+    spec.register_source_vocabulary(_vocabulary(bundle.tokenizers.source, "source"))
+    spec.register_target_vocabulary(_vocabulary(bundle.tokenizers.target, "target"))
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = (SPECIAL_TOKENS[i] for i in (UNK, BOS, EOS))
     spec.config.decoder_start_token = SPECIAL_TOKENS[BOS]
     spec.config.add_source_eos = True
@@ -132,3 +156,39 @@ def _vocabulary(tokenizer: Tokenizer, side: str) -> list[str]:
             hint="A word of the text looks like a special token: replace it in the text, and train again.",
         )
     return pieces
+
+
+def _usage(plain: PlainTransformer, bundle: Bundle, sentencepiece: bool) -> str:
+    """The code that runs the model."""
+    decoding = bundle.recipe.decoding
+    if sentencepiece:
+        own = {
+            "imports": "import sentencepiece",
+            "tokenizer": 'source, target = (sentencepiece.SentencePieceProcessor(f"{side}.spm") for side in '
+            '("source", "target"))',
+            "encode": "[source.encode(line, out_type=str) for line in lines]",
+            "decode": "target.decode(result.hypotheses[0])",
+        }
+    else:
+        own = {
+            "imports": "from pathlib import Path\n\nfrom sparsenmt.data.tokenizers.tokenizer import Tokenizers",
+            "tokenizer": 'tokenizers = Tokenizers.load(Path("tokenizers"))\n'
+            "source, target = tokenizers.source, tokenizers.target\n"
+            "ids = {token: id_ for id_, token in enumerate(target.pieces(range(target.size)))}",
+            "encode": "[source.pieces(source.encode(line)) for line in lines]",
+            "decode": "target.decode([ids[token] for token in result.hypotheses[0]])",
+        }
+    return _CODE.format(
+        **own,
+        beam=strategy_of(decoding).width,
+        penalty=f"{length_penalty(decoding):g}",
+        positions=plain.max_positions,
+        shortest=decoding.min_length,
+        longest=min(longest_output(plain, decoding), plain.max_positions, 256),
+        never=[[SPECIAL_TOKENS[token]] for token in never(decoding)],
+    )
+
+
+TARGET = ExportTarget(
+    NAME, _check_installed, _write, _usage, lambda plain: [], "; `replace_unknowns=True` copies a token"
+)

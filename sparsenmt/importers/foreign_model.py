@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -23,6 +24,7 @@ class ForeignModel:
         notes: what differs from the original program; printed, and written to the directory.
         text: what is known of its training text.
         shortlist: the target tokens that may come out of each source token, if the model has one.
+        files: of the original weights.
     """
 
     recipe: dict[str, Any]
@@ -31,3 +33,4 @@ class ForeignModel:
     notes: tuple[str, ...] = ()
     shortlist: Shortlist | None = None
     text: TextSides | None = None
+    files: tuple[Path, ...] = ()

@@ -23,6 +23,7 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
 from sparsenmt.importers.foreign_files import (
     SWITCH,
+    ForeignTensors,
     ValueKind,
     check_values,
     read_settings,
@@ -82,14 +83,14 @@ class MarianFiles:
     shortlist: Path | None = None
 
 
-def is_marian(source: Path) -> bool:
+def recognizes(source: Path) -> bool:
     """Return True if this is a model file, a file of decoding settings, or a directory with one."""
     if source.is_dir():
         return any("models" in _mapping(path) for path in _yaml_files(source))
     return source.suffix in (".bin", ".npz", *_YAML)
 
 
-def read_marian(source: Path, vocabularies: Sequence[Path] = ()) -> ForeignModel:
+def read(source: Path, vocabularies: Sequence[Path] = ()) -> ForeignModel:
     """Read a model.
 
     Args:
@@ -131,6 +132,7 @@ def read_marian(source: Path, vocabularies: Sequence[Path] = ()) -> ForeignModel
         notes=tuple(notes),
         shortlist=shortlist,
         text=TextSides((_TRAINED_LENGTH, _TRAINED_LENGTH)),
+        files=(files.model,),
     )
 
 
@@ -140,7 +142,7 @@ def _frames(source: MarianVocabulary) -> Frames:
 
 
 def marian_files(source: Path, vocabularies: Sequence[Path] = ()) -> MarianFiles:
-    """Find the files of a model; arguments as for `read_marian`.
+    """Find the files of a model; arguments as for `read`.
 
     Raises:
         UserError: one is missing.
@@ -257,13 +259,13 @@ class _Weights:
 
     def __init__(
         self,
-        tensors: dict[str, Tensor],
+        tensors: Mapping[str, Tensor],
         config: Mapping[str, Any],
         path: Path,
         vocabularies: tuple[MarianVocabulary, MarianVocabulary],
     ) -> None:
-        self._tensors, self._config, self._path, self._vocabularies = tensors, config, path, vocabularies
-        self._left = set(tensors)
+        self._tensors = ForeignTensors(tensors, path, "its configuration")
+        self._config, self._path, self._vocabularies = config, path, vocabularies
         self._found: dict[str, Tensor] = {}
         self._dimension = self._number("dim-emb")
         self.norm = self._norm()
@@ -320,9 +322,8 @@ class _Weights:
             found["recurrence"] = {"name": "ssru"}
         if self._emb:
             found["embedding_norm"] = True
-        if "Wpos" in self._tensors:  # with learned positions, Marian does not scale the embeddings
-            positions = self._tensors["Wpos"].shape[0]  # its shape was checked
-            found |= {"positions": "learned", "embedding_scale": "none", "max_positions": positions}
+        if (table := self._found.get("positions.source.weight")) is not None:  # then Marian scales no embeddings
+            found |= {"positions": "learned", "embedding_scale": "none", "max_positions": table.shape[0]}
         return found
 
     def convert(self) -> dict[str, Tensor]:
@@ -349,14 +350,7 @@ class _Weights:
                 self._add_norm(f"{side}_top", f"{side}.norm")
             if self._emb:
                 self._add_norm(f"{side}_emb", f"embedding_norm.{name}", "_pre")
-        if self._left:
-            names = sorted(self._left)
-            raise UserError(
-                f"{len(names)} tensors have no place in this architecture: {', '.join(names[:5])}"
-                + (", ..." if len(names) > 5 else ""),
-                where=str(self._path),
-                hint=_HINT,
-            )
+        self._tensors.check_all_taken(_HINT)
         return self._found
 
     def _decoder_blocks(self) -> list[int]:
@@ -368,29 +362,12 @@ class _Weights:
             raise _refused("transformer-tied-layers", tied, self._path)
         return list(tied)
 
-    def _take(self, name: str, *shape: int) -> Tensor:
-        expected = " x ".join(map(str, shape))
-        if name not in self._tensors:
-            raise UserError(
-                f"there is no tensor {name} ({expected})", where=str(self._path), hint="Import the complete model file."
-            )
-        found = self._tensors[name]
-        if tuple(found.shape) != shape:
-            given = " x ".join(map(str, found.shape)) or "a number"
-            raise UserError(
-                f"the tensor {name} is {given} instead of {expected}",
-                where=str(self._path),
-                hint="Its configuration belongs to another model: import the file as Marian wrote it.",
-            )
-        self._left.discard(name)
-        return found
-
     def _vector(self, name: str, size: int) -> Tensor:
-        return self._take(name, 1, size)[0].clone()
+        return self._tensors.take(name, (1, size))[0].clone()
 
     def _matrix(self, name: str, inner: int, outer: int) -> Tensor:
         """(outer, inner): Marian's matrices are multiplied from the right."""
-        return self._take(name, inner, outer).t().contiguous()
+        return self._tensors.take(name, (inner, outer)).t().contiguous()
 
     def _add_norm(self, theirs: str, ours: str, suffix: str = "") -> None:
         for part, name in (("scale", "weight"), ("bias", "bias")):
@@ -447,14 +424,14 @@ class _Weights:
         if tie in ("inputs", "none"):
             old = "decoder_ff_logit_out_W"  # (D, U), in models of old versions
             table = self._matrix(old, size, target.size) if old in self._tensors else None
-            table = self._take("decoder_ff_logit_out_Wt", target.size, size) if table is None else table
+            table = self._tensors.take("decoder_ff_logit_out_Wt", (target.size, size)) if table is None else table
             self._found["embeddings.output"] = target.rows(table)
         bias = torch.zeros(target.size)
         if not self._config.get("output-omit-bias"):
             bias = self._vector("decoder_ff_logit_out_b", target.size)
         self._found["output_bias"] = target.rows(bias, missing=NEVER)
-        if "Wpos" in self._tensors:
-            positions = self._take("Wpos", self._tensors["Wpos"].numel() // size, size)
+        if (rows := self._tensors.rows("Wpos")) is not None:
+            positions = self._tensors.take("Wpos", (rows, size))
             self._found |= {f"positions.{side}.weight": positions.clone() for side in ("source", "target")}
 
     def _table(self, name: str, side: int) -> Tensor:
@@ -466,4 +443,4 @@ class _Weights:
                 where=str(vocabulary.path),
                 hint="Name the vocabulary that belongs to the model.",
             )
-        return vocabulary.rows(self._take(name, vocabulary.size, self._dimension))
+        return vocabulary.rows(self._tensors.take(name, (vocabulary.size, self._dimension)))

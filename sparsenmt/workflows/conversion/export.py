@@ -16,7 +16,7 @@ from sparsenmt.workflows.decoding.depth_choice import at_depth
 def export_model(
     model: Path,
     output: Path,
-    target: model_export.Target,
+    target: str,
     *,
     encoder_layers: int | None = None,
     decoder_layers: int | None = None,
