@@ -24,7 +24,6 @@ from sparsenmt.recipe.yaml_tree import (
     parse,
     plain,
     read,
-    replace,
     replace_all,
     tree,
 )
@@ -83,7 +82,7 @@ def _read_with_bases(path: Path, including: tuple[Path, ...], done: list[int]) -
     base = child(node, "base")
     if base is None:
         return node, problems
-    own = replace(node, ("base",), None)
+    own = replace_all(node, {("base",): None})
     if any(problem.path[:1] == ("base",) for problem in problems):
         return own, problems
     chain = (*including, Path(os.path.realpath(path)))
