@@ -1,4 +1,4 @@
-"""A model of another program, converted to the parts of a model directory."""
+"""A model of another program, converted to the parts of a model directory, and the weights that it must have."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from sparsenmt.assemble import build_model
 from sparsenmt.data.shortlist import Shortlist
 from sparsenmt.data.text_sides import TextSides
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
+from sparsenmt.importers.foreign_files import BEYOND, unfit
+from sparsenmt.recipe import schema
 
 
 @dataclass(frozen=True)
@@ -34,3 +38,24 @@ class ForeignModel:
     shortlist: Shortlist | None = None
     text: TextSides | None = None
     files: tuple[Path, ...] = ()
+
+
+def expected_weights(
+    section: dict[str, Any], path: Path, source_size: int, target_size: int
+) -> dict[str, tuple[int, ...]]:
+    """The shapes of the weights of a model with this `model` section, by their names.
+
+    Args:
+        path: the original configuration, for messages.
+
+    Raises:
+        UserError: its sizes do not belong together.
+    """
+    try:
+        with torch.device("meta"):
+            model = schema.Model.model_validate(section)
+            built = build_model(model, source_size=source_size, target_size=target_size, seed=0)
+    except ValueError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise unfit(path, f"its sizes do not belong together: {reason}", BEYOND) from None
+    return {name: tuple(weight.shape) for name, weight in built.state_dict().items()}

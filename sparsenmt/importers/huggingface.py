@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparsenmt.assemble import build_model
 from sparsenmt.data.text_sides import TextSides
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
 from sparsenmt.errors import UserError
@@ -27,7 +26,6 @@ from sparsenmt.importers.families.family import UNUSED_POSITIONS, Family, load_f
 from sparsenmt.importers.families.table import FAMILIES
 from sparsenmt.importers.families.tokens import TokenizerFiles
 from sparsenmt.importers.foreign_files import (
-    BEYOND,
     COPY_AGAIN,
     SWITCH,
     TEXT,
@@ -40,13 +38,12 @@ from sparsenmt.importers.foreign_files import (
     unfit,
     whole_number,
 )
-from sparsenmt.importers.foreign_model import ForeignModel
+from sparsenmt.importers.foreign_model import ForeignModel, expected_weights
 from sparsenmt.importers.huggingface_search import SEARCH_KEYS, SEARCH_KINDS, SearchSettings, decoding_settings, listed
 from sparsenmt.importers.huggingface_tokenizers import HuggingFaceTokenizers, check_class
 from sparsenmt.model.embeddings import Wavelengths, sinusoids
 from sparsenmt.model.protocol import NEVER
 from sparsenmt.model.transformer import Tie, table_keys
-from sparsenmt.recipe import schema
 from sparsenmt.recipe.errors import show
 from sparsenmt.storage.files import invalid_file, regular_file
 from sparsenmt.storage.tensors import load_foreign_tensors
@@ -327,7 +324,7 @@ def convert(config: Config, tensors: Mapping[str, Tensor], tokens: HuggingFaceTo
     section = {**config.model(), **position_keys, "tie_embeddings": tie, "output_bias": bias is not None}
     if bias is not None:
         weights["output_bias"] = bias
-    for name, shape in _expected(section, config, len(tokens.source_ids), len(target_ids)).items():
+    for name, shape in expected_weights(section, config.path, len(tokens.source_ids), len(target_ids)).items():
         if name not in weights:
             weights[name] = taken.take(weight_name(name), shape)
     taken.check_all_taken(
@@ -341,24 +338,6 @@ def convert(config: Config, tensors: Mapping[str, Tensor], tokens: HuggingFaceTo
     most = config.number("max_position_embeddings")
     text = TextSides((min(most, tokens.limit or most) - 1, most - 1))  # `</s>` not counted
     return ForeignModel(recipe, weights, tokens.tokenizers, tuple(notes), text=text)
-
-
-def _expected(
-    section: dict[str, Any], config: Config, source_size: int, target_size: int
-) -> dict[str, tuple[int, ...]]:
-    """The shapes of the weights of a model with this `model` section, by their names.
-
-    Raises:
-        UserError: its sizes do not belong together.
-    """
-    try:
-        with torch.device("meta"):
-            model = schema.Model.model_validate(section)
-            built = build_model(model, source_size=source_size, target_size=target_size, seed=0)
-    except ValueError as error:
-        reason = " ".join(str(error).split())[:200]
-        raise unfit(config.path, f"its sizes do not belong together: {reason}", BEYOND) from None
-    return {name: tuple(weight.shape) for name, weight in built.state_dict().items()}
 
 
 def _search(config: Config, tokens: HuggingFaceTokenizers) -> tuple[dict[str, Any], list[str]]:
