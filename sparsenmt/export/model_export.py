@@ -60,8 +60,8 @@ def export_model(
             "exported_to": target,
             "model": bundle.recipe.name,
             "weights_sha256": bundle.weights_digest,
-            "encoder_layers": len(plain.encoder),
-            "decoder_layers": len(plain.decoder),
+            "encoder_layers": plain.encoder_layers,
+            "decoder_layers": plain.decoder_layers,
             "sparsenmt": sparsenmt.__version__,
         }
         write_sealed(partial / MANIFEST, {**origin, "files": file_entries(partial)})

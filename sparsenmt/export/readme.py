@@ -14,9 +14,9 @@ def readme(bundle: Bundle, plain: PlainTransformer, target: str, *, sentencepiec
     """The text of the README. Its code runs in the model's directory if the target's packages are installed."""
     recipe, program = bundle.recipe, load_target(target)
     facts = [
-        f"{recipe.data.source_language} to {recipe.data.target_language}, {len(plain.encoder)} encoder and "
-        f"{len(plain.decoder)} decoder layers, {parameter_count(plain):,} weights, exported from a model of sparsenmt "
-        f"(`sparsenmt.json` says which). Run in this directory:",
+        f"{recipe.data.source_language} to {recipe.data.target_language}, {plain.encoder_layers} encoder and "
+        f"{plain.decoder_layers} decoder layers, {parameter_count(plain):,} weights, exported from a model of "
+        f"sparsenmt (`sparsenmt.json` says which). Run in this directory:",
         "",
         "```python",
         program.usage(plain, bundle, sentencepiece).rstrip(),

@@ -68,14 +68,14 @@ def architecture(plain: PlainTransformer) -> tuple[str, Family]:
         UserError: there is none.
     """
     hint = "Run the model with `sparsenmt decode`."
-    if plain.final_norm != (plain.norm == "pre"):
-        order = "before each sub-layer and none" if plain.norm == "pre" else "after each sub-layer and one"
+    if plain.final_norm != (plain.section.norm == "pre"):
+        order = "before each sub-layer and none" if plain.section.norm == "pre" else "after each sub-layer and one"
         raise UserError(
             f"{NAME} has no model with normalisation {order} after the last layer", where="model.final_norm", hint=hint
         )
-    if plain.norm_epsilon != _EPSILON:
+    if plain.section.norm_epsilon != _EPSILON:
         raise UserError(
-            f"{NAME} normalises with the epsilon {_EPSILON:g}, not {plain.norm_epsilon:g}",
+            f"{NAME} normalises with the epsilon {_EPSILON:g}, not {plain.section.norm_epsilon:g}",
             where="model.norm_epsilon",
             hint=hint,
         )
@@ -83,13 +83,14 @@ def architecture(plain: PlainTransformer) -> tuple[str, Family]:
     return next(
         (name, family)
         for name, family in families.items()
-        if family.model_class and (family.norm, family.embedding_norm) == (plain.norm, plain.embedding_norm)
+        if family.model_class
+        and (family.norm, family.embedding_norm) == (plain.section.norm, plain.section.embedding_norm)
     )
 
 
 def model_config(plain: PlainTransformer, dropout: schema.Dropout) -> dict[str, Any]:
     """The contents of ``config.json``. Dropout matters only for further training."""
-    (model_type, family), tied = architecture(plain), plain.tie == "all"
+    (model_type, family), tied = architecture(plain), plain.section.tie_embeddings == "all"
     sizes = {"vocab_size": _rows(plain)}
     if family.two_vocabularies:
         sizes = {
@@ -101,17 +102,17 @@ def model_config(plain: PlainTransformer, dropout: schema.Dropout) -> dict[str, 
         "architectures": [family.model_class],
         "model_type": model_type,
         **sizes,
-        "d_model": plain.dimension,
-        "encoder_layers": len(plain.encoder),
-        "decoder_layers": len(plain.decoder),
+        "d_model": plain.section.dimension,
+        "encoder_layers": plain.encoder_layers,
+        "decoder_layers": plain.decoder_layers,
         "encoder_attention_heads": plain.encoder_heads,
         "decoder_attention_heads": plain.decoder_heads,
-        "encoder_ffn_dim": plain.feed_forward,
-        "decoder_ffn_dim": plain.decoder_feed_forward,
-        "activation_function": _ACTIVATIONS.get(plain.activation, plain.activation),
+        "encoder_ffn_dim": plain.section.feed_forward,
+        "decoder_ffn_dim": plain.section.decoder_feed_forward or plain.section.feed_forward,
+        "activation_function": _ACTIVATIONS.get(plain.section.activation, plain.section.activation),
         "max_position_embeddings": plain.max_positions,
-        "scale_embedding": plain.scaled,
-        "tie_word_embeddings": tied or (family.two_vocabularies and plain.tie == "target"),
+        "scale_embedding": plain.section.embedding_scale == "sqrt",
+        "tie_word_embeddings": tied or (family.two_vocabularies and plain.section.tie_embeddings == "target"),
         "dropout": dropout.residual,
         "attention_dropout": dropout.attention,
         "activation_dropout": dropout.activation,
@@ -169,29 +170,19 @@ def transformers_weights(plain: PlainTransformer) -> dict[str, Tensor]:
         bias[0, : plain.target.shape[0]] = plain.output_bias
     bias[:, plain.target.shape[0] :] = NEVER  # rows that pad the table to the common size
     found = {"final_logits_bias": bias, **_tables(plain)}
-    for side, tokens, positions, layers, norm, embedding_norm in (
-        ("encoder", "source", plain.source_positions, plain.encoder, plain.encoder_norm, plain.source_norm),
-        ("decoder", "target", plain.target_positions, plain.decoder, plain.decoder_norm, plain.target_norm),
-    ):
+    found |= {weight_name(name): tensor for name, tensor in plain.stacks.items()}
+    for side, positions in (("encoder", plain.source_positions), ("decoder", plain.target_positions)):
         unused = positions.new_zeros(UNUSED_POSITIONS if family.positions == "learned" else 0, positions.shape[1])
         found[f"model.{side}.embed_positions.weight"] = torch.cat([unused, positions])
-        ours = {
-            f"{side}.layers.{number}.{name}": each
-            for number, layer in enumerate(layers)
-            for name, each in layer.items()
-        }
-        ours |= {f"{side}.norm.{name}": each for name, each in (norm or {}).items()}
-        ours |= {f"embedding_norm.{tokens}.{name}": each for name, each in (embedding_norm or {}).items()}
-        found |= {weight_name(name): each for name, each in ours.items()}
     return {name: as_fp32(tensor) for name, tensor in found.items()}
 
 
 def _tables(plain: PlainTransformer) -> dict[str, Tensor]:
-    if plain.tie == "all":
+    if plain.section.tie_embeddings == "all":
         return {"model.shared.weight": plain.source}
     tables = {"model.encoder.embed_tokens.weight": plain.source, "model.decoder.embed_tokens.weight": plain.target}
     if architecture(plain)[1].two_vocabularies:
-        return tables if plain.tie == "target" else {**tables, "lm_head.weight": plain.output}
+        return tables if plain.section.tie_embeddings == "target" else {**tables, "lm_head.weight": plain.output}
     # `model.shared` is not used, but must exist in a Pegasus model.
     tables |= {"lm_head.weight": plain.output, "model.shared.weight": plain.target}
     return {name: _filled(table, _rows(plain)) for name, table in tables.items()}
@@ -248,7 +239,7 @@ def _usage(plain: PlainTransformer, bundle: Bundle, sentencepiece: bool) -> str:
 
 
 def _notes(plain: PlainTransformer) -> list[str]:
-    if plain.tie == "all" or architecture(plain)[1].two_vocabularies:
+    if plain.section.tie_embeddings == "all" or architecture(plain)[1].two_vocabularies:
         return []
     return ["Transformers 5 or later: earlier ones give both sides of such a model one table, silently."]
 
