@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from sparsenmt.data.tokenizers.frame import Frames
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
@@ -172,8 +173,8 @@ def transformers_weights(plain: PlainTransformer) -> dict[str, Tensor]:
     found = {"final_logits_bias": bias, **_tables(plain)}
     found |= {weight_name(name): tensor for name, tensor in plain.stacks.items()}
     for side, positions in (("encoder", plain.source_positions), ("decoder", plain.target_positions)):
-        unused = positions.new_zeros(UNUSED_POSITIONS if family.positions == "learned" else 0, positions.shape[1])
-        found[f"model.{side}.embed_positions.weight"] = torch.cat([unused, positions])
+        unused = UNUSED_POSITIONS if family.positions == "learned" else 0
+        found[f"model.{side}.embed_positions.weight"] = pad(positions, (0, 0, unused, 0))
     return {name: as_fp32(tensor) for name, tensor in found.items()}
 
 
@@ -185,12 +186,7 @@ def _tables(plain: PlainTransformer) -> dict[str, Tensor]:
         return tables if plain.section.tie_embeddings == "target" else {**tables, "lm_head.weight": plain.output}
     # `model.shared` is not used, but must exist in a Pegasus model.
     tables |= {"lm_head.weight": plain.output, "model.shared.weight": plain.target}
-    return {name: _filled(table, _rows(plain)) for name, table in tables.items()}
-
-
-def _filled(table: Tensor, rows: int) -> Tensor:
-    """(V, D) padded with zero rows."""
-    return torch.cat([table, table.new_zeros(rows - table.shape[0], table.shape[1])])
+    return {name: pad(table, (0, 0, 0, _rows(plain) - len(table))) for name, table in tables.items()}  # rows of zeros
 
 
 def _write_tokenizer_config(tokenizers: Tokenizers, data: schema.Data, longest: int, directory: Path) -> None:

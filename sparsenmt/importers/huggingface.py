@@ -399,18 +399,13 @@ def _tables(config: Config, taken: ForeignTensors) -> tuple[Tensor, Tensor, Tens
         again = shared if together and shared is not None else target
         output = again if tied else taken.take(_OUTPUT, (target_rows, size))
     one = [*stored] if together else [name for name in _TIED if name in stored] if tied else []
+    notes = []
     if any(not _equal(stored[one[0]], stored[name]) for name in one):
-        names = ", ".join(one)
-        return (
-            source,
-            target,
-            output,
-            [
-                f"{CONFIG} says that these tables are one, and the weights have different ones: {names}. Each is used "
-                f"as it is stored, as in Transformers 5; earlier versions take {one[0]} for all."
-            ],
+        notes.append(
+            f"{CONFIG} says that these tables are one, and the weights have different ones: {', '.join(one)}. Each is "
+            f"used as it is stored, as in Transformers 5; earlier versions take {one[0]} for all."
         )
-    return source, target, output, []
+    return source, target, output, notes
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
