@@ -18,14 +18,7 @@ from sparsenmt.data.vocabulary import EOS, SPACE, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.importers.families.family import Family, load_family
 from sparsenmt.importers.families.table import FAMILIES
-from sparsenmt.importers.families.tokens import (
-    PIPELINE,
-    TokenizerFiles,
-    TokenOrder,
-    Tokens,
-    incomplete,
-    read_pipeline,
-)
+from sparsenmt.importers.families.tokens import PIPELINE, TokenizerFiles, TokenOrder, Tokens, incomplete, read_pipeline
 from sparsenmt.recipe.errors import show
 
 _PAIR = ("source.spm", "target.spm")

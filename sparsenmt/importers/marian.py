@@ -135,11 +135,7 @@ def read(source: Path, vocabularies: Sequence[Path] = ()) -> ForeignModel:
     if files.settings.get("word-penalty"):
         notes.append("`word-penalty` is left out.")
     return ForeignModel(
-        recipe={
-            "model": weights.section(),
-            "data": {"tokenizer": {"shared": shared}},
-            "decoding": decoding,
-        },
+        recipe={"model": weights.section(), "data": {"tokenizer": {"shared": shared}}, "decoding": decoding},
         weights=converted,
         tokenizers=Tokenizers(pair[0].tokenizer, pair[1].tokenizer, shared, frames),
         notes=tuple(notes),
