@@ -50,7 +50,7 @@ ALLOWED = {
     ("tools/demo_corpus/", r"\b(rooms?|somebody)\b"): "a word of the demo language",
     ("sparsenmt/commands/decode.py", r"log_probability (\(natural\), )?pieces"): "a key of the JSON output",
     ("", r"--unit (piece|pieces)\b|\[(characters|piece)\|(pieces|word)\]"): "a value of an option",
-    ("sparsenmt/export/readme.py", r"\.pieces\("): "a method of tokenizers",
+    ("sparsenmt/export/to_ctranslate2.py", r"\.pieces\("): "a method of tokenizers",
     ("sparsenmt/analysis/annotate.py", r"^text piece$"): "a column of the JSON and CSV output",
     ("", r"sentence ?pieces?"): "the program",
 }

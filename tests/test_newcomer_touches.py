@@ -1,7 +1,9 @@
 """The files that an addition touches: each is made in a copy of the package, and used through the command line.
 
 A decoding strategy is one file and one line; an analysis report one measure, one command file and one line; a metric
-one record; a subcommand one file and one line. For a sparsity method from outside see `tests/test_outside_method.py`.
+one record; a subcommand one file and one line; so are a family of Transformers' models, a program whose models are
+imported, and a format that models are exported to. For a sparsity method from outside see
+`tests/test_outside_method.py`.
 """
 
 from __future__ import annotations
@@ -241,3 +243,92 @@ def test_a_subcommand(copy: Copy) -> None:
     listed = copy.run("--help").split("\n")
     assert any(line.split() == ["count-words", "Count", "words."] for line in listed)
     assert "Did you mean 'count-words'?" in copy.start("count-word").stderr
+
+
+# A family of models of Transformers: one file in importers/families/, and one line in its table.py
+
+FAMILY = '''\
+"""Another family, with the normalisation and the tokenizers of PEGASUS."""
+
+from sparsenmt.importers.families.family import Family
+
+FAMILY = Family(norm="pre", positions="paper", tokenizers=("Another", "Pegasus"))
+'''
+
+
+def test_a_family_of_transformers_models(copy: Copy) -> None:
+    copy.add_file("importers/families/another.py", FAMILY)
+    line = '"another": FamilyEntry("Another Family", "sparsenmt.importers.families.another"),'
+    copy.add_line("importers/families/table.py", line, after='"pegasus": ')
+    copy.run("export", "model", "theirs", "--to", "safetensors-hf")
+    config = copy.folder / "theirs" / "config.json"
+    config.write_bytes(json.dumps(json.loads(config.read_bytes()) | {"model_type": "another"}).encode())
+    copy.run("import", "theirs", "ours", "--source-language", "en", "--target-language", "de")
+    decode = ("decode", "-i", "corpus/test.en", "--threads", "1", "--method", "greedy")
+    ours, theirs = (copy.run(*decode, name).split("\n")[:-1] for name in ("ours", "model"))
+    assert all(longer.startswith(line) for longer, line in zip(ours, theirs, strict=True))  # the longest output differs
+    assert "Another Family" in copy.run("import", "--help")
+    assert "Another Family" in copy.start("import", "corpus", "out").stderr
+
+
+# A program whose models are imported: one file in importers/, and one line in programs.py
+
+PROGRAM = '''\
+"""Files that name a folder of Transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sparsenmt.importers import huggingface
+from sparsenmt.importers.foreign_model import ForeignModel
+
+
+def recognizes(source: Path) -> bool:
+    return source.suffix == ".place"
+
+
+def read(source: Path, vocabularies: Sequence[Path]) -> ForeignModel:
+    return huggingface.read(Path(source.read_text(encoding="utf-8")))
+'''
+
+
+def test_a_program_whose_models_are_imported(copy: Copy) -> None:
+    copy.add_file("importers/place.py", PROGRAM)
+    copy.add_line(
+        "importers/programs.py", '"sparsenmt.importers.place": "a .place file",', after='"sparsenmt.importers.h'
+    )
+    copy.run("export", "model", "theirs", "--to", "safetensors-hf")
+    (copy.folder / "model.place").write_text("theirs", encoding="utf-8")
+    copy.run("import", "model.place", "ours", "--source-language", "en", "--target-language", "de")
+    assert json.loads((copy.folder / "ours" / "manifest.json").read_bytes())["imported_from"]["weights"]
+    assert "a .place file" in copy.start("import", "corpus", "out").stderr
+
+
+# A format that models are exported to: one file in export/, and one line in its table.py
+
+TARGET = '''\
+"""The sizes of a model."""
+
+from sparsenmt.export.target import ExportTarget
+from sparsenmt.storage.files import write_json
+
+TARGET = ExportTarget(
+    name="Sizes",
+    check=lambda: None,
+    write=lambda plain, bundle, directory, sentencepiece: write_json(directory / "sizes.json", {"d": 1}),
+    usage=lambda plain, bundle, sentencepiece: "print(open('sizes.json').read())",
+    notes=lambda plain: ["It has sizes alone."],
+)
+'''
+
+
+def test_a_format_that_models_are_exported_to(copy: Copy) -> None:
+    copy.add_file("export/to_sizes.py", TARGET)
+    line = '"sizes": TargetEntry("sparsenmt.export.to_sizes", ("The sizes of a model",)),'
+    copy.add_line("export/table.py", line, after="TARGETS: dict")
+    copy.run("export", "model", "sizes", "--to", "sizes")
+    assert json.loads((copy.folder / "sizes" / "sizes.json").read_bytes()) == {"d": 1}
+    assert "It has sizes alone." in (copy.folder / "sizes" / "README.md").read_bytes().decode()
+    assert "The sizes of a model" in copy.run("export", "--help")

@@ -54,7 +54,6 @@ REASONS = {
     "sparsenmt.importers.huggingface_search": "the settings of a search: no weights or tokenizers in it, tested alone",
     "sparsenmt.importers.huggingface_tokenizers": "the tokenizers of each family: no weights in it, tested alone",
     "sparsenmt.export.readme": "text that users read: no weights in it",
-    "sparsenmt.export.to_ctranslate2": "one target program a file; imports an optional package",
     "sparsenmt.importers.marian_files": "a file format: no model in it, tested alone",
     "sparsenmt.importers.marian_shortlist": "the formats of shortlists: no tensor or architecture in it",
     "sparsenmt.model.compaction": "one function that drops, counts and merges positions (design rule 3), tested alone",
@@ -68,8 +67,8 @@ REASONS = {
 }
 """Module -> why it is a file of its own although a single module, of the same layer, imports it."""
 
-PUBLIC = {"sparsenmt.__main__", "sparsenmt.model.interfaces"}
-"""Modules that other programs import or start; `model.interfaces` is kept for plugins."""
+PUBLIC = {"sparsenmt.__main__"}
+"""Modules that other programs import or start."""
 
 LINES = {
     "the engine, the methods of five papers, their reports": 34_500,  # the bar of the reorganisation, kept at its end

@@ -7,9 +7,21 @@ from pathlib import Path
 import click
 
 from sparsenmt.commands.options import PATH
+from sparsenmt.importers.families.table import family_titles
+
+_HELP = f"""Write the model SOURCE of another program as the model directory OUT.
+
+SOURCE is a folder of Hugging Face Transformers with config.json, model.safetensors (or pytorch_model.bin) and the
+files of its tokenizer: {family_titles()}. Or it is a model of Marian itself: a folder with decoder.yml (or
+config.yml), or its .npz or .bin file. Nothing is downloaded, and no pickle is loaded that holds more than tensors.
+
+OUT is a model directory like any other, for `decode`, `score`, `finetune-l0`, `train --from` and the others. Its recipe
+takes the vocabularies from OUT itself (`data.tokenizer.from_model`); name your text in it, or in a recipe of your own,
+to train on.
+"""
 
 
-@click.command("import")
+@click.command("import", help=_HELP)
 @click.argument("source", metavar="SOURCE", type=PATH)
 @click.argument("output", metavar="OUT", type=PATH)
 @click.option("--name", metavar="NAME", help="Name of the model.  [default: that of SOURCE]")
@@ -31,17 +43,7 @@ def command(
     target_language: str | None,
     vocabularies: tuple[Path, ...],
 ) -> None:
-    """Write the model SOURCE of another program as the model directory OUT.
-
-    SOURCE is a folder of Hugging Face Transformers with config.json, model.safetensors (or pytorch_model.bin) and the
-    files of its tokenizer: Marian (OPUS-MT), BART, mBART, PEGASUS, M2M-100 or NLLB. Or it is a model of Marian itself:
-    a folder with decoder.yml (or config.yml), or its .npz or .bin file. Nothing is downloaded, and no pickle is loaded
-    that holds more than tensors.
-
-    OUT is a model directory like any other, for `decode`, `score`, `finetune-l0`, `train --from` and the others. Its
-    recipe takes the vocabularies from OUT itself (`data.tokenizer.from_model`); name your text in it, or in a recipe
-    of your own, to train on.
-    """
+    """Write a model of another program as a model directory."""
     from sparsenmt.workflows.conversion.import_model import ImportRequest, import_model
 
     import_model(ImportRequest(source, output, name, (source_language, target_language), vocabularies))

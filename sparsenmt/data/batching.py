@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -76,15 +76,8 @@ class Batch:
         def move(tensor: Tensor) -> Tensor:
             return tensor.to(device, non_blocking=True)
 
-        return replace(
-            self,
-            source=move(self.source),
-            source_valid=move(self.source_valid),
-            features={name: move(values) for name, values in self.features.items()},
-            target_input=move(self.target_input),
-            target_output=move(self.target_output),
-            target_valid=move(self.target_valid),
-        )
+        own: dict[str, Any] = {name: move(value) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, features={name: move(values) for name, values in self.features.items()}, **own)
 
 
 class EpochBatches(Sequence[IndexBatch]):

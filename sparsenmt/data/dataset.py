@@ -55,11 +55,40 @@ class PackedSentences:
         return cls(np.fromiter(flat, dtype=np.int32, count=int(lengths.sum())), lengths)
 
 
-class DatasetWriter:
-    """Writes a new split; a context manager, after which the split is complete.
+class ArrayWriter:
+    """Writes arrays into a directory, and ``meta.json`` at the end; a context manager.
 
     Args:
-        directory: created if it is missing; files of an older split are overwritten.
+        directory: created if it is missing; files of the same names are overwritten.
+        meta: the contents of ``meta.json``, which may change until the end.
+    """
+
+    def __init__(self, directory: Path, meta: dict[str, Any]) -> None:
+        self._directory, self._meta = Path(directory), meta
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._files = ExitStack()
+
+    def create(self, stem: str) -> BinaryIO:
+        """Open a new file for the bytes of an array; a link is refused."""
+        return self._files.enter_context(open(self._directory / f"{stem}.bin", "wb", opener=no_follow))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with name_file_in_errors(self._directory):
+            self._files.close()
+        if kind is None:
+            write_json(self._directory / "meta.json", self._meta)
+
+
+class DatasetWriter(ArrayWriter):
+    """Writes a new split, which is complete after it.
+
+    Args:
+        directory: see `ArrayWriter`.
         name: the corpus's name, for reports.
         source_size, target_size: sizes of the vocabularies.
         features: names of the features that `write_features` will add.
@@ -68,15 +97,13 @@ class DatasetWriter:
     def __init__(
         self, directory: Path, *, name: str, source_size: int, target_size: int, features: Sequence[str] = ()
     ) -> None:
-        self._directory = Path(directory)
-        self._directory.mkdir(parents=True, exist_ok=True)
-        self._meta: dict[str, Any] = {"name": name, "pairs": 0, "features": list(features)}
-        self._files = ExitStack()
+        super().__init__(directory, {"name": name, "pairs": 0, "features": list(features)})
+        sizes = {"source": id_type(source_size), "target": id_type(target_size)}
+        self._meta |= {f"{side}_type": type_.str for side, type_ in sizes.items()}
         self._sides = [
-            _SideWriter(self._directory, "source", id_type(source_size), self._files),
-            _SideWriter(self._directory, "target", id_type(target_size), self._files),
+            _SideWriter(side, type_, self.create(side), self.create(f"{side}.offsets")) for side, type_ in sizes.items()
         ]
-        self._lines = self._files.enter_context(create_array(self._directory / "lines.bin"))
+        self._lines = self.create("lines")
 
     def append(self, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]], lines: Iterable[int]) -> None:
         """Append pairs.
@@ -98,39 +125,18 @@ class DatasetWriter:
             self._lines.write(lines.astype(_LINE).tobytes())
         self._meta["pairs"] += len(lines)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with name_file_in_errors(self._directory):
-            self._files.close()
-        if kind is None:
-            self._meta.update({f"{side.name}_type": side.type.str for side in self._sides})
-            write_json(self._directory / "meta.json", self._meta)
-
-
-def create_array(path: Path) -> BinaryIO:
-    """Open a new file for the bytes of an array; a link is refused."""
-    return open(path, "wb", opener=no_follow)
-
 
 class _SideWriter:
     """Ids and offsets of one language."""
 
-    def __init__(self, directory: Path, name: str, type_: np.dtype[Any], files: ExitStack) -> None:
-        self.name = name
-        self.type = type_
-        self._ids = files.enter_context(create_array(directory / f"{name}.bin"))
-        self._offsets = files.enter_context(create_array(directory / f"{name}.offsets.bin"))
-        self._end = 0
+    def __init__(self, name: str, type_: np.dtype[Any], ids: BinaryIO, offsets: BinaryIO) -> None:
+        self._name, self._type, self._ids, self._offsets, self._end = name, type_, ids, offsets, 0
         self._offsets.write(np.zeros(1, dtype=_OFFSET).tobytes())
 
     def append(self, sentences: PackedSentences) -> None:
-        if sentences.ids.max(initial=0) > np.iinfo(self.type).max:
-            raise ValueError(f"a {self.name} id does not fit the vocabulary")
-        self._ids.write(sentences.ids.astype(self.type).tobytes())
+        if sentences.ids.max(initial=0) > np.iinfo(self._type).max:
+            raise ValueError(f"a {self._name} id does not fit the vocabulary")
+        self._ids.write(sentences.ids.astype(self._type).tobytes())
         self._offsets.write((self._end + np.cumsum(sentences.lengths, dtype=_OFFSET)).tobytes())
         self._end += int(sentences.lengths.sum())
 
@@ -166,14 +172,14 @@ class Dataset:
         self.name = meta.name
         self.features = tuple(meta.features) if with_features else ()
         self._pairs = meta.pairs
-        self.line_numbers: NDArray[np.int64] = self._map("lines", _LINE, self._pairs)
-        self.source_offsets: NDArray[np.int64] = self._map("source.offsets", _OFFSET, self._pairs + 1)
-        self.target_offsets: NDArray[np.int64] = self._map("target.offsets", _OFFSET, self._pairs + 1)
+        self.line_numbers: NDArray[np.int64] = map_array(self.directory, "lines", _LINE, self._pairs)
+        self.source_offsets: NDArray[np.int64] = map_array(self.directory, "source.offsets", _OFFSET, self._pairs + 1)
+        self.target_offsets: NDArray[np.int64] = map_array(self.directory, "target.offsets", _OFFSET, self._pairs + 1)
         tokens = int(self.source_offsets[-1])
-        self.source_ids = self._map("source", np.dtype(meta.source_type), tokens)
-        self.target_ids = self._map("target", np.dtype(meta.target_type), int(self.target_offsets[-1]))
+        self.source_ids = map_array(self.directory, "source", np.dtype(meta.source_type), tokens)
+        self.target_ids = map_array(self.directory, "target", np.dtype(meta.target_type), int(self.target_offsets[-1]))
         self.feature_values: Mapping[str, NDArray[np.integer]] = {
-            name: self._map(f"feature.{name}", _FEATURE, tokens) for name in self.features
+            name: map_array(self.directory, f"feature.{name}", _FEATURE, tokens) for name in self.features
         }
 
     def check_contents(self, source_size: int, target_size: int) -> None:
@@ -224,9 +230,6 @@ class Dataset:
             yield start, stop
             start = stop
 
-    def _map(self, stem: str, type_: DTypeLike, count: int) -> NDArray[Any]:
-        return map_array(self.directory, stem, type_, count)
-
 
 def map_array(directory: Path, stem: str, type_: DTypeLike, count: int) -> NDArray[Any]:
     """(count,) the memory-mapped array of a prepared split.
@@ -263,11 +266,10 @@ def write_features(directory: Path, names: Sequence[str], rows: Iterable[Mapping
         names: the features.
         rows: feature -> values of one or several successive pairs, one for each token, in order.
     """
-    with name_file_in_errors(directory), ExitStack() as files:
-        streams = {name: files.enter_context(create_array(directory / f"feature.{name}.bin")) for name in names}
+    meta = read_json(directory / "meta.json")
+    writer = ArrayWriter(directory, {**meta, "features": list(names)})
+    with name_file_in_errors(directory), writer:
+        streams = {name: writer.create(f"feature.{name}") for name in names}
         for row in rows:
             for name, stream in streams.items():
                 stream.write(row[name].astype(_FEATURE).tobytes())
-    meta = read_json(directory / "meta.json")
-    if meta["features"] != list(names):
-        write_json(directory / "meta.json", {**meta, "features": list(names)})

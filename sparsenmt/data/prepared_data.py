@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -118,25 +118,65 @@ class TextReport:
 
 
 @dataclass(frozen=True)
-class PreparedReport:
-    """The result of `prepare`."""
+class _PreparedTokenizer:
+    shared: bool
+    kind: str
+    vocabulary_size: Count
+    character_coverage: float
+
+
+@dataclass(frozen=True)
+class _PreparedTagger:
+    given: list[str]
+
+
+@dataclass(frozen=True)
+class _PreparedSettings:
+    tokenizer: _PreparedTokenizer
+    tagger: _PreparedTagger | None = None
+    task: Literal["translation", "language_model"] = "translation"
+
+
+@dataclass(frozen=True)
+class _InputText:
+    role: str
+    bytes: Count
+    sha256: str
+
+
+@dataclass(frozen=True)
+class PreparedManifest:
+    """The contents of the manifest, except ``files``.
+
+    Args:
+        vocabulary_sizes: tokens of the source and of the target vocabulary; of a language model, twice the same.
+        vocabulary_characters: their tokens of a single character; None in data of older versions.
+    """
+
+    corpora: Annotated[list[CorpusReport], Field(min_length=1)] | Annotated[list[TextReport], Field(min_length=1)]
+    dev: CorpusReport | TextReport
+    settings: _PreparedSettings
+    inputs: list[_InputText]
+    vocabulary_sizes: tuple[Count, Count]
+    fingerprint: str
+    vocabulary_characters: tuple[Count, Count] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedReport(PreparedManifest):
+    """The result of `prepare`.
+
+    Args:
+        up_to_date: True if the data were already prepared, and nothing was written.
+    """
 
     directory: Path
     up_to_date: bool
-    """True if the data were already prepared, and nothing was written."""
-    corpora: list[CorpusReport] | list[TextReport]
-    dev: CorpusReport | TextReport
-    vocabulary_sizes: tuple[int, int]
-    """Tokens of the source and of the target vocabulary; of a language model, twice the same."""
-    shared: bool
-    """True if both languages share one vocabulary."""
-    fingerprint: str
-    wanted_size: int
-    """Tokens of a vocabulary that the recipe asks for."""
-    tokenizer_kind: str
-    character_coverage: float
-    characters: tuple[int, int] | None
-    """Tokens of a single character in the source and the target vocabulary; None in data of older versions."""
+
+    @property
+    def shared(self) -> bool:
+        """True if both languages share one vocabulary."""
+        return self.settings.tokenizer.shared
 
     @property
     def lines(self) -> int:
@@ -146,22 +186,8 @@ class PreparedReport:
     @classmethod
     def from_manifest(cls, directory: Path, manifest: Mapping[str, Any], *, up_to_date: bool) -> PreparedReport:
         """The report on the data of a manifest."""
-        source_size, target_size = manifest["vocabulary_sizes"]
-        tokenizer, characters = manifest["settings"]["tokenizer"], manifest.get("vocabulary_characters")
-        reports = typed(manifest, _Reports, directory / MANIFEST, hint=_HINT)
-        return cls(
-            directory=directory,
-            up_to_date=up_to_date,
-            corpora=reports.corpora,
-            dev=reports.dev,
-            vocabulary_sizes=(source_size, target_size),
-            shared=tokenizer["shared"],
-            fingerprint=manifest["fingerprint"],
-            wanted_size=tokenizer["vocabulary_size"],
-            tokenizer_kind=tokenizer["kind"],
-            character_coverage=tokenizer["character_coverage"],
-            characters=None if characters is None else (characters[0], characters[1]),
-        )
+        found = typed(manifest, PreparedManifest, directory / MANIFEST, hint=_HINT)
+        return cls(**vars(found), directory=directory, up_to_date=up_to_date)
 
     def describe(self) -> str:
         """Describe the result in several lines."""
@@ -187,76 +213,52 @@ class PreparedReport:
             if self.shared
             else dict(zip(_SIDES, self.vocabulary_sizes, strict=True))
         )
-        small = {side: size for side, size in sizes.items() if size < self.wanted_size}
-        if self.tokenizer_kind != "unigram" or not small:
+        wanted = self.settings.tokenizer.vocabulary_size
+        small = {side: size for side, size in sizes.items() if size < wanted}
+        if self.settings.tokenizer.kind != "unigram" or not small:
             return []
         found = " and ".join(f"{size:,} {side}" for side, size in small.items())
         found = self._by_side(self.vocabulary_sizes) if isinstance(self.dev, TextReport) else found
         return [
-            f"vocabulary: {self.wanted_size:,} tokens were wanted, and unigram finds {found} ones: the training "
+            f"vocabulary: {wanted:,} tokens were wanted, and unigram finds {found} ones: the training "
             f"text repeats no other sequences; write data.tokenizer.vocabulary_size={min(small.values())}, or add text"
         ]
 
     def _coverage(self) -> list[str]:
         """A line on the characters of the vocabularies, where some are left out or they are those of no alphabet."""
-        covered = self.character_coverage
-        if self.tokenizer_kind in ("word", "byte") or self.characters is None:
+        covered, characters = self.settings.tokenizer.character_coverage, self.vocabulary_characters
+        if self.settings.tokenizer.kind in ("word", "byte") or characters is None:
             return []
-        if covered == 1 and max(self.characters) <= _MOST_LETTERS:
+        if covered == 1 and max(characters) <= _MOST_LETTERS:
             return []
         running = f"{100 * covered:.10g}% of the running text; others are unknown"
         found = "all of the training text" if covered == 1 else running
-        return [f"characters: {self._by_side(self.characters)}, {found} (data.tokenizer.character_coverage)"]
+        return [f"characters: {self._by_side(characters)}, {found} (data.tokenizer.character_coverage)"]
+
+
+class _Prepared:
+    """Prepared data of a task."""
+
+    @classmethod
+    def open(cls, directory: Path | str, *, progress: bool = True) -> Self:
+        """Open a directory that `prepare` wrote, after verifying every file's hash.
+
+        Args:
+            progress: show the progress on stderr.
+
+        Raises:
+            UserError: it is missing, of another version, or of another task.
+            DamagedFileError: a file is missing or has changed.
+        """
+        return read_consistently(Path(directory), ["."], partial(cls._open, progress=progress))
+
+    @classmethod
+    def _open(cls, directory: Path, *, progress: bool) -> Self:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class _Reports:
-    """The reports of a manifest."""
-
-    corpora: Annotated[list[CorpusReport], Field(min_length=1)] | Annotated[list[TextReport], Field(min_length=1)]
-    dev: CorpusReport | TextReport
-
-
-@dataclass(frozen=True)
-class _PreparedManifest(_Reports):
-    """The types of values in a manifest, except ``files``."""
-
-    settings: _PreparedSettings
-    inputs: list[_InputText]
-    vocabulary_sizes: tuple[Count, Count]
-    fingerprint: str
-    vocabulary_characters: tuple[Count, Count] | None = None
-
-
-@dataclass(frozen=True)
-class _PreparedSettings:
-    tokenizer: _PreparedTokenizer
-    tagger: _PreparedTagger | None = None
-    task: Literal["translation", "language_model"] = "translation"
-
-
-@dataclass(frozen=True)
-class _PreparedTokenizer:
-    shared: bool
-    kind: str
-    vocabulary_size: Count
-    character_coverage: float
-
-
-@dataclass(frozen=True)
-class _PreparedTagger:
-    given: list[str]
-
-
-@dataclass(frozen=True)
-class _InputText:
-    role: str
-    bytes: Count
-    sha256: str
-
-
-@dataclass(frozen=True)
-class PreparedData:
+class PreparedData(_Prepared):
     """Everything that training reads: tokenizers, features and datasets."""
 
     tokenizers: Tokenizers
@@ -274,20 +276,7 @@ class PreparedData:
     """The document id of every validation line, if the recipe names a file of them."""
 
     @classmethod
-    def open(cls, directory: Path | str, *, progress: bool = True) -> PreparedData:
-        """Open a directory that `prepare` wrote, after verifying every file's hash.
-
-        Args:
-            progress: show the progress on stderr.
-
-        Raises:
-            UserError: it is missing or of another version.
-            DamagedFileError: a file is missing or has changed.
-        """
-        return read_consistently(Path(directory), ["."], partial(cls._open, progress=progress))
-
-    @classmethod
-    def _open(cls, directory: Path, *, progress: bool) -> PreparedData:
+    def _open(cls, directory: Path, *, progress: bool) -> Self:
         manifest = _manifest_of_task(directory, "translation")
         verify_files(directory, manifest, progress)
         tokenizers = Tokenizers.load(directory / "tokenizers")
@@ -319,7 +308,7 @@ class PreparedData:
 
 
 @dataclass(frozen=True)
-class PreparedText:
+class PreparedText(_Prepared):
     """Everything that the training of a language model reads: its tokenizer and its texts."""
 
     tokenizers: Tokenizers
@@ -338,20 +327,7 @@ class PreparedText:
         return self.tokenizers.target
 
     @classmethod
-    def open(cls, directory: Path | str, *, progress: bool = True) -> PreparedText:
-        """Open a directory that `prepare` wrote for a language model, after verifying every file's hash.
-
-        Args:
-            progress: show the progress on stderr.
-
-        Raises:
-            UserError: it is missing, of another version, or of a translation.
-            DamagedFileError: a file is missing or has changed.
-        """
-        return read_consistently(Path(directory), ["."], partial(cls._open, progress=progress))
-
-    @classmethod
-    def _open(cls, directory: Path, *, progress: bool) -> PreparedText:
+    def _open(cls, directory: Path, *, progress: bool) -> Self:
         manifest = _manifest_of_task(directory, "language_model")
         verify_files(directory, manifest, progress)
         tokenizers = Tokenizers.load(directory / "tokenizers")
@@ -399,7 +375,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     if manifest.get("format") != FORMAT:
         raise UserError("prepared by another version of this program", where=str(directory), hint=_HINT)
     manifest = read_sealed(path, hint=_HINT)
-    typed(manifest, _PreparedManifest, path, hint=_HINT)
+    typed(manifest, PreparedManifest, path, hint=_HINT)
     file_entries_of(manifest, path, names=_NAMES, hint=_HINT)
     return manifest
 

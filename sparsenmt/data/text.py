@@ -32,6 +32,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _BATCH_LINES, _BATCH_CHARACTERS = 10_000, 1_000_000
 _AT_ONCE = 1 << 18  # bytes that are read at once
 _LONGEST_MARK = 4  # bytes of a byte order mark
+_MARKS = (b"\xef", b"\xff", b"\xfe", b"\x00")  # its first byte
 
 
 def read_lines(path: StrPath, *, longest: int = LONGEST_LINE) -> Iterator[str]:
@@ -46,49 +47,93 @@ def read_lines(path: StrPath, *, longest: int = LONGEST_LINE) -> Iterator[str]:
         UserError: the file is missing or unreadable, is not valid UTF-8 or has a line that is too long (with the line),
             or its gzip stream is broken.
     """
-    for lines in _line_lists(path, longest):
-        yield from lines
+    return chain.from_iterable(_line_lists(text_chunks(path, longest=longest)))
 
 
-def _line_lists(path: StrPath, longest: int) -> Iterator[list[str]]:
-    """`read_lines`, in lists of the lines that are read together."""
-    name, number = os.fspath(path), 0
-    with _damage_explained(name, lambda: number), open_text_bytes(path) as stream:
-        for part in _whole_lines(cast(BufferedIOBase, stream), name, longest):
-            for lines in _decoded(part if number else without_mark(part, name), name, number):
-                number += len(lines)
-                yield lines
+def stream_lines(stream: IO[bytes], name: str) -> Iterator[str]:
+    """The lines of an open UTF-8 stream, as they arrive; otherwise as `read_lines`."""
+    return chain.from_iterable(_line_lists(_chunks(stream, name, LONGEST_LINE, lambda count: None)))
 
 
-def text_chunks(path: StrPath) -> Iterator[str]:
-    """The text of a UTF-8 file whose lines may have any length, in parts of any size.
+def _line_lists(chunks: Iterable[str]) -> Iterator[list[str]]:
+    """The lines of a text that comes in chunks, in lists of those that end in a chunk; the last may have no end."""
+    parts: list[str] = []  # of a line whose end has not come
+    for chunk in chunks:
+        first, *lines = chunk.split("\n")
+        parts.append(first)
+        if lines:
+            yield ["".join(parts), *lines[:-1]]
+            parts = lines[-1:]
+    if rest := "".join(parts):
+        yield [rest]
+
+
+def text_chunks(
+    path: StrPath, advance: Callable[[int], object] = lambda count: None, *, longest: int | None = None
+) -> Iterator[str]:
+    """The text of a UTF-8 file in parts of any size.
+
+    Args:
+        advance: called with the number of bytes of the file that were read for each.
+        longest: most bytes of a line; None: any number.
 
     Raises:
-        UserError: as `read_lines`, but for long lines.
+        UserError: as `read_lines`.
     """
-    name, number = os.fspath(path), 0
+    with open_text_bytes(path) as stream:
+        yield from _chunks(stream, os.fspath(path), longest, advance)
+
+
+def _chunks(stream: IO[bytes], name: str, longest: int | None, advance: Callable[[int], object]) -> Iterator[str]:
+    """The text of a stream, as `text_chunks`: before what is wrong come the lines that are not."""
+    source, file = cast(BufferedIOBase, stream), getattr(stream, "fileobj", stream)  # the file under gzip
+    number, position = 0, 0
     decoder = codecs.getincrementaldecoder("utf-8")()
-    before, begun = 0, False  # bytes of the line before the chunk
-    with _damage_explained(name, lambda: number), open_text_bytes(path) as stream:
+    before = 0  # bytes of the line before the chunk
+    size = _AT_ONCE if longest is None else max(1, min(_AT_ONCE, longest))
+    with _damage_explained(name, lambda: number):
+        chunk = _beginning(source, size, name)
         while True:
-            chunk = cast(BufferedIOBase, stream).read1(_AT_ONCE)
-            if not begun:
-                while 0 < len(chunk) < _LONGEST_MARK and (more := cast(BufferedIOBase, stream).read1(_AT_ONCE)):
-                    chunk += more  # as a pipe gives it
-                chunk, begun = without_mark(chunk, name), True
+            end = chunk.find(b"\n")
+            if longest is not None and before + (end if end >= 0 else len(chunk)) > longest:
+                raise UserError(
+                    f"the line is longer than {longest:,} bytes",
+                    where=f"{name}, line {number + 1:,}",
+                    hint="Split it, or check that the file is text whose lines end in \\n.",
+                )
             waiting = len(decoder.getstate()[0])
             try:
                 text = decoder.decode(chunk, final=not chunk)
             except UnicodeDecodeError as error:
                 good = error.object[: error.start]
-                line = good.rfind(b"\n") + 1
+                line, number = good.rfind(b"\n") + 1, number + good.count(b"\n")
+                yield good[:line].decode()
                 place = error.start - line if line else before - waiting + error.start
-                raise _invalid_utf8(name, number + 1 + good.count(b"\n"), error.reason, place) from None
+                raise UserError(
+                    f"invalid UTF-8 ({error.reason} at byte {place + 1} of the line)",
+                    where=f"{name}, line {number + 1}",
+                    hint="Convert the file to UTF-8, for instance with iconv.",
+                ) from None
             yield text
             if not chunk:
                 return
             number += chunk.count(b"\n")
-            before = len(chunk) - chunk.rfind(b"\n") - 1 if b"\n" in chunk else before + len(chunk)
+            before = len(chunk) - chunk.rfind(b"\n") - 1 if end >= 0 else before + len(chunk)
+            if file.seekable():
+                advance(file.tell() - position)
+                position = file.tell()
+            chunk = source.read1(size)
+
+
+def _beginning(source: BufferedIOBase, size: int, name: str) -> bytes:
+    """The first chunk of a text, without a byte order mark; UserError for other encodings, and for gzip in a stream."""
+    chunk = source.read1(size)
+    while chunk[:1] in _MARKS and len(chunk) < _LONGEST_MARK and (more := source.read1(size)):
+        chunk += more  # as a pipe gives it
+    if chunk.startswith(_GZIP_MAGIC):
+        hint = "Decompress it first, for instance with `zcat`, or name the file with --input."
+        raise UserError("this is gzip, not text", where=name, hint=hint)
+    return without_mark(chunk, name)
 
 
 @contextmanager
@@ -106,58 +151,6 @@ def _damage_explained(name: str, lines: Callable[[], int]) -> Iterator[None]:
         raise UserError(
             f"broken gzip file: {error}", where=name, hint="Copy it again, or name the unpacked text."
         ) from None
-
-
-def _whole_lines(stream: BufferedIOBase, name: str, longest: int) -> Iterator[bytes]:
-    """The bytes of a stream in parts of whole lines, as they arrive; see `byte_lines`."""
-    number, rest = 0, b""
-    while chunk := stream.read1(max(1, min(_AT_ONCE, longest))):
-        first, end = chunk.find(b"\n"), chunk.rfind(b"\n") + 1
-        if len(rest) + (first if end else len(chunk)) > longest:
-            raise _too_long(name, number + 1, longest)
-        if not end:
-            rest += chunk
-            continue
-        part, rest = rest + chunk[:end], chunk[end:]
-        number += part.count(b"\n")
-        yield part
-    if rest:
-        yield rest
-
-
-def _decoded(part: bytes, name: str, before: int) -> Iterator[list[str]]:
-    """Decode a part of whole lines, after ``before`` others; lines before one that is invalid come first."""
-    try:
-        lines = part.decode("utf-8").split("\n")
-    except UnicodeDecodeError:
-        yield from ([line] for line in decode_lines(part.removesuffix(b"\n").split(b"\n"), name, first=before + 1))
-        return
-    if not lines[-1]:
-        lines.pop()
-    yield lines
-
-
-def byte_lines(stream: IO[bytes], name: str, *, longest: int = LONGEST_LINE) -> Iterator[bytes]:
-    """The lines of a stream with their ends; no more than ``longest`` bytes of a line are ever read.
-
-    Raises:
-        UserError: a line is longer; ``name`` is the file's name in the message.
-    """
-    number = 0
-    while line := stream.readline(longest + 1):
-        number += 1
-        if len(line) > longest and not line.endswith(b"\n"):
-            raise _too_long(name, number, longest)
-        if number > 1 or (line := without_mark(line, name)):
-            yield line
-
-
-def _too_long(name: str, number: int, longest: int) -> UserError:
-    return UserError(
-        f"the line is longer than {longest:,} bytes",
-        where=f"{name}, line {number:,}",
-        hint="Split it, or check that the file is text whose lines end in \\n.",
-    )
 
 
 def read_whole(path: StrPath, most: int) -> str:
@@ -180,32 +173,6 @@ def read_whole(path: StrPath, most: int) -> str:
     return "\n".join(lines)
 
 
-def decode_lines(lines: Iterable[bytes], name: str, *, first: int = 1) -> Iterator[str]:
-    """Decode lines of bytes, split at ``\\n``, to text without line ends.
-
-    Args:
-        name: of the file, in messages.
-        first: number of the first line, in messages.
-
-    Raises:
-        UserError: a line is not valid UTF-8.
-    """
-    for number, line in enumerate(lines, start=first):
-        try:
-            yield line.removesuffix(b"\n").decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise _invalid_utf8(name, number, error.reason, error.start) from None
-
-
-def _invalid_utf8(name: str, number: int, reason: str, start: int) -> UserError:
-    """The error of line ``number``, whose byte ``start``, from 0, is not valid."""
-    return UserError(
-        f"invalid UTF-8 ({reason} at byte {start + 1} of the line)",
-        where=f"{name}, line {number}",
-        hint="Convert the file to UTF-8, for instance with iconv.",
-    )
-
-
 def read_parallel(paths: Sequence[StrPath]) -> Iterator[tuple[str, ...]]:
     """The rows of several line-aligned files.
 
@@ -222,7 +189,7 @@ def read_blocks(paths: Sequence[StrPath]) -> Iterator[tuple[list[str], ...]]:
     Raises:
         UserError: the files have different numbers of lines; or as `read_lines`.
     """
-    streams = [_line_lists(path, LONGEST_LINE) for path in paths]
+    streams = [_line_lists(text_chunks(path, longest=LONGEST_LINE)) for path in paths]
     waiting: list[list[str]] = [[] for _ in paths]
     count = 0
     while True:

@@ -10,23 +10,21 @@ directory with one raw little-endian array and one small JSON file:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsenmt.data.dataset import create_array, id_type, map_array
+from sparsenmt.data.dataset import ArrayWriter, id_type, map_array
 from sparsenmt.data.line_parts import LinePart
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError
 from sparsenmt.metric import TextCounts
-from sparsenmt.storage.files import name_file_in_errors, read_json, write_json
+from sparsenmt.storage.files import name_file_in_errors, read_json
 from sparsenmt.storage.records import typed
 
 _HINT = "Run `sparsenmt prepare` again."
@@ -50,22 +48,20 @@ class _TextMeta:
     counts: TextCounts
 
 
-class TextWriter:
-    """Writes the ids of a text; a context manager, after which they are complete.
+class TextWriter(ArrayWriter):
+    """Writes the ids of a text, which are complete after it.
 
     Args:
-        directory: created if it is missing; files of an older text are overwritten.
+        directory: see `ArrayWriter`.
         name: the corpus's name, for reports.
     """
 
     def __init__(self, directory: Path, *, name: str, tokenizer: Tokenizer) -> None:
-        self._directory, self._name, self._tokenizer = Path(directory), name, tokenizer
-        self._directory.mkdir(parents=True, exist_ok=True)
-        self._type = id_type(tokenizer.size)
-        self._files = ExitStack()
-        self._ids = self._files.enter_context(create_array(self._directory / "text.bin"))
         self.counts = TextCounts()
         """Sizes of the text so far."""
+        meta = {"name": name, "type": id_type(tokenizer.size).str, "counts": asdict(self.counts)}
+        super().__init__(directory, meta)
+        self._tokenizer, self._ids = tokenizer, self.create("text")
 
     def append(self, lines: Sequence[LinePart]) -> None:
         """Append lines, or parts of them."""
@@ -73,18 +69,7 @@ class TextWriter:
         with name_file_in_errors(self._directory):
             self._ids.write(ids.tobytes())
         self.counts += counts
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with name_file_in_errors(self._directory):
-            self._files.close()
-        if kind is None:
-            meta = {"name": self._name, "type": self._type.str, "counts": asdict(self.counts)}
-            write_json(self._directory / "meta.json", meta)
+        self._meta["counts"] = asdict(self.counts)
 
 
 class TextDataset:

@@ -7,7 +7,7 @@ the other side. Their share of a text says which side it is like, whatever it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -164,18 +164,14 @@ class SideTokens:
 
 def is_swapped(dataset: Dataset, sides: TextSides, tokenizers: Tokenizers) -> bool:
     """Return True if both sides of a prepared corpus are like the other one of a training text."""
-    return _is_like_other("source", dataset.source, len(dataset), sides, tokenizers) and _is_like_other(
-        "target", dataset.target, len(dataset), sides, tokenizers
-    )
+    return all(_is_like_other(side, dataset, sides, tokenizers) for side in SIDES)
 
 
-def _is_like_other(
-    side: Side, row: Callable[[int], NDArray[np.integer[Any]]], count: int, sides: TextSides, tokenizers: Tokenizers
-) -> bool:
+def _is_like_other(side: Side, dataset: Dataset, sides: TextSides, tokenizers: Tokenizers) -> bool:
     found, tokenizer = SideTokens(sides, tokenizers, side), getattr(tokenizers, side)
-    for index in range(count):
+    for index in range(len(dataset)):
         if found.counts[1] >= _READ:
             break
-        ids = row(index).tolist()
+        ids = getattr(dataset, side)(index).tolist()
         found.add(ids, "" if tokenizers.shared else tokenizer.decode(ids))
     return found.like_other

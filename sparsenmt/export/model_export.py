@@ -3,40 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import sparsenmt
 from sparsenmt.data.tokenizers.piece_tokenizer import PieceTokenizer
 from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
-from sparsenmt.export import to_ctranslate2, to_transformers
 from sparsenmt.export.plain_transformer import PlainTransformer, plain_model
 from sparsenmt.export.readme import readme
+from sparsenmt.export.target import load_target
 from sparsenmt.storage.files import check_absent, new_directory, write_bytes, write_sealed, write_text
 from sparsenmt.storage.records import file_entries
 from sparsenmt.store import Bundle
 
-Target = Literal["ctranslate2", "safetensors-hf"]
-TARGETS: tuple[Target, ...] = ("ctranslate2", "safetensors-hf")
 MANIFEST = "sparsenmt.json"
-_NAMES: dict[Target, str] = {"ctranslate2": to_ctranslate2.NAME, "safetensors-hf": to_transformers.NAME}
 
 
-def check_target(target: Target, output: Path) -> None:
+def check_target(target: str, output: Path) -> None:
     """Check the export before the model is read.
 
     Raises:
         UserError: ``output`` exists, or a package is missing.
     """
     check_absent(output)
-    if target == "ctranslate2":
-        to_ctranslate2.check_installed()
+    load_target(target).check()
 
 
 def export_model(
     bundle: Bundle,
     output: Path,
-    target: Target,
+    target: str,
     depth: tuple[int, int] | None = None,
     *,
     source: Path | None = None,
@@ -45,22 +40,19 @@ def export_model(
 
     Args:
         bundle: opened unpacked.
+        target: a name in `TARGETS`.
         depth: numbers of encoder and decoder layers; None: the deepest exits.
         source: the directory of the model, if it has one.
 
     Raises:
         UserError: the target cannot represent the model, or the directory cannot be written.
     """
-    plain = plain_model(bundle, _NAMES[target], depth)
+    program = load_target(target)
+    plain = plain_model(bundle, program.name, depth)
     tokenizers = bundle.tokenizers
     with new_directory(output.resolve(), source) as partial:
         sentencepiece = _write_sentencepiece(tokenizers, partial)
-        if target == "ctranslate2":
-            to_ctranslate2.write_ctranslate2_model(plain, tokenizers, partial)
-        else:
-            to_transformers.write_transformers_model(plain, tokenizers, bundle.recipe, partial)
-            if sentencepiece:
-                to_transformers.write_tokenizer_config(tokenizers, bundle.recipe.data, plain.max_positions, partial)
+        program.write(plain, bundle, partial, sentencepiece)
         if not sentencepiece:
             tokenizers.save(partial / "tokenizers")
         write_text(partial / "README.md", readme(bundle, plain, target, sentencepiece=sentencepiece))
@@ -68,8 +60,8 @@ def export_model(
             "exported_to": target,
             "model": bundle.recipe.name,
             "weights_sha256": bundle.weights_digest,
-            "encoder_layers": len(plain.encoder),
-            "decoder_layers": len(plain.decoder),
+            "encoder_layers": plain.encoder_layers,
+            "decoder_layers": plain.decoder_layers,
             "sparsenmt": sparsenmt.__version__,
         }
         write_sealed(partial / MANIFEST, {**origin, "files": file_entries(partial)})

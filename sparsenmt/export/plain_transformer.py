@@ -4,59 +4,56 @@ Blocks that run several times become one layer for each step; of several exits o
 last normalisation); disabled heads become zero columns of the output projection. A model with other methods is refused,
 with the method and its socket.
 
-Shapes: D model dimension, F inner dimension, V vocabulary, P positions, E head size.
+Shapes: D model dimension, V vocabulary, P positions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from sparsenmt.assemble import chosen_methods
 from sparsenmt.errors import UserError
-from sparsenmt.model.linear import Activation
 from sparsenmt.model.sites import SITES, SiteName
-from sparsenmt.model.transformer import Tie, Transformer, table_keys
+from sparsenmt.model.transformer import Transformer, table_keys
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.method_choice import Site
 from sparsenmt.store import Bundle
 
-LayerWeights = Mapping[str, Tensor]
-"""The weights of one layer by their names within a block, such as ``self.q.weight`` (D, D)."""
+Weights = Mapping[str, Tensor]
+"""By their names as in the weights file; each step is a layer of its own."""
 
 _HINT = "Other programs only compute full softmax attention with learned heads: run it with `sparsenmt decode`."
 
 
 @dataclass(frozen=True)
 class PlainTransformer:
-    """The hyperparameters and weights of a plain Transformer."""
+    """A plain Transformer.
 
-    dimension: int
-    feed_forward: int
-    decoder_feed_forward: int
+    Args:
+        section: of the recipe, for its sizes and the places of its normalisations.
+        encoder_heads, decoder_heads, encoder_layers, decoder_layers: numbers of heads and layers, one a step.
+        source, target, output: (V, D).
+        output_bias: (V).
+        source_positions, target_positions: (P, D).
+        stacks: the weights of layers and of normalisations after them, and of embeddings.
+    """
+
+    section: schema.Model
     encoder_heads: int
     decoder_heads: int
-    norm: Literal["pre", "post"]
-    norm_epsilon: float
-    activation: Activation
-    tie: Tie
-    scaled: bool  # embeddings are multiplied by sqrt(D)
-    source: Tensor  # (V, D)
-    target: Tensor  # (V, D)
-    output: Tensor  # (V, D)
-    output_bias: Tensor | None  # (V)
-    source_positions: Tensor  # (P, D)
-    target_positions: Tensor  # (P, D)
-    encoder: Sequence[LayerWeights]
-    decoder: Sequence[LayerWeights]
-    encoder_norm: LayerWeights | None  # weight and bias of the normalisation after the last layer, if there is one
-    decoder_norm: LayerWeights | None
-    source_norm: LayerWeights | None  # of the embeddings, after positions were added
-    target_norm: LayerWeights | None
+    encoder_layers: int
+    decoder_layers: int
+    source: Tensor
+    target: Tensor
+    output: Tensor
+    output_bias: Tensor | None
+    source_positions: Tensor
+    target_positions: Tensor
+    stacks: Weights
 
     @property
     def max_positions(self) -> int:
@@ -65,12 +62,7 @@ class PlainTransformer:
     @property
     def final_norm(self) -> bool:
         """True if a normalisation follows the last layer of each side."""
-        return self.encoder_norm is not None
-
-    @property
-    def embedding_norm(self) -> bool:
-        """True if embeddings are normalised."""
-        return self.source_norm is not None
+        return "encoder.norm.weight" in self.stacks
 
 
 def plain_model(bundle: Bundle, target: str, depth: tuple[int, int] | None = None) -> PlainTransformer:
@@ -83,8 +75,11 @@ def plain_model(bundle: Bundle, target: str, depth: tuple[int, int] | None = Non
     Raises:
         UserError: the model is not a plain Transformer.
     """
-    _check_methods(bundle.recipe.model, target)
-    return plain_transformer(bundle.recipe.model, bundle.model, target, depth)
+    section, plain = bundle.recipe.model, {"pattern": Site().pattern.name, "transform": Site().transform.name}
+    for key, method, choice in chosen_methods(section):
+        if method.socket != "depth" and choice.name != plain.get(method.socket):
+            raise UserError(f"{target} does not compute the {method.socket} {choice.name}", where=key, hint=_HINT)
+    return plain_transformer(section, bundle.model, target, depth)
 
 
 def plain_transformer(
@@ -99,42 +94,32 @@ def plain_transformer(
             where="model.attention.cross.heads.count",
             hint=_HINT,
         )
-    encoder_steps, decoder_steps = depth or model.plan.deepest
+    encoder_layers, decoder_layers = depth or model.plan.deepest
     weights = model.state_dict()
     tables = [weights[f"embeddings.{key}"] for key in table_keys(section.tie_embeddings)]
-    positions = [_positions(model, side, section.max_positions) for side in ("source", "target")]
+    positions = [
+        model.positions[side](0, section.max_positions, model.output_table).detach().clone()
+        for side in ("source", "target")
+    ]
+    norms = ("encoder.norm.", "decoder.norm.", "embedding_norm.")
     return PlainTransformer(
-        dimension=section.dimension,
-        feed_forward=section.feed_forward,
-        decoder_feed_forward=section.decoder_feed_forward or section.feed_forward,
+        section=section,
         encoder_heads=heads["encoder_self"],
         decoder_heads=heads["cross"],
-        norm=section.norm,
-        norm_epsilon=section.norm_epsilon,
-        activation=section.activation,
-        tie=section.tie_embeddings,
-        scaled=section.embedding_scale == "sqrt",
+        encoder_layers=encoder_layers,
+        decoder_layers=decoder_layers,
         source=tables[0],
         target=tables[1],
         output=tables[2],
         output_bias=weights.get("output_bias"),
         source_positions=positions[0],
         target_positions=positions[1],
-        encoder=_layers(section, weights, "encoder", model.plan.encoder[:encoder_steps]),
-        decoder=_layers(section, weights, "decoder", model.plan.decoder[:decoder_steps]),
-        encoder_norm=_inside(weights, "encoder.norm.") or None,
-        decoder_norm=_inside(weights, "decoder.norm.") or None,
-        source_norm=_inside(weights, "embedding_norm.source.") or None,
-        target_norm=_inside(weights, "embedding_norm.target.") or None,
+        stacks={
+            **{name: tensor for name, tensor in weights.items() if name.startswith(norms)},
+            **_layers(section, weights, "encoder", model.plan.encoder[:encoder_layers]),
+            **_layers(section, weights, "decoder", model.plan.decoder[:decoder_layers]),
+        },
     )
-
-
-def _check_methods(section: schema.Model, target: str) -> None:
-    """UserError for the first method that other programs do not have, depth methods excepted."""
-    plain = {"pattern": Site().pattern.name, "transform": Site().transform.name}
-    for key, method, choice in chosen_methods(section):
-        if method.socket != "depth" and choice.name != plain.get(method.socket):
-            raise UserError(f"{target} does not compute the {method.socket} {choice.name}", where=key, hint=_HINT)
 
 
 def _count(section: schema.Model, site: SiteName) -> int:
@@ -142,49 +127,25 @@ def _count(section: schema.Model, site: SiteName) -> int:
     return chosen.heads.count or section.heads
 
 
-def _positions(model: Transformer, side: str, count: int) -> Tensor:
-    """(P, D): the encodings of all positions."""
-    encodings: Tensor = model.positions[side](0, count, model.output_table)
-    return encodings.detach().clone()
-
-
-def _layers(section: schema.Model, weights: LayerWeights, side: str, blocks: Sequence[int]) -> list[LayerWeights]:
+def _layers(section: schema.Model, weights: Weights, side: str, blocks: Sequence[int]) -> dict[str, Tensor]:
+    """The weights of the layers of a side, which are these blocks, without the columns of disabled heads."""
     sites: dict[str, SiteName] = {"self": "encoder_self" if side == "encoder" else "decoder_self", "cross": "cross"}
-    layers: list[LayerWeights] = []
-    for block in blocks:
-        layer = _inside(weights, f"{side}.layers.{block}.")
+    found: dict[str, Tensor] = {}
+    for number, block in enumerate(blocks):
+        prefix, own = f"{side}.layers.{block}.", f"{side}.layers.{number}."
+        found |= {own + name.removeprefix(prefix): each for name, each in weights.items() if name.startswith(prefix)}
         for name, site in sites.items():
             disabled = getattr(section.attention, site).heads.disabled
-            if disabled and f"{name}.o.weight" in layer:
-                layer[f"{name}.o.weight"] = _without(layer[f"{name}.o.weight"], disabled, _count(section, site))
-        layers.append(layer)
-    return layers
-
-
-def _without(weight: Tensor, disabled: Collection[int], heads: int) -> Tensor:
-    """The output projection (D, heads * E) with zeros in the columns of these heads, numbered from 1."""
-    split = weight.clone().unflatten(1, (heads, -1))
-    split[:, [head - 1 for head in disabled]] = 0.0
-    changed: Tensor = split.flatten(1)
-    return changed
-
-
-def _inside(weights: LayerWeights, prefix: str) -> dict[str, Tensor]:
-    """The weights whose names begin with ``prefix``, without the prefix."""
-    return {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
-
-
-def attention_weights(layer: LayerWeights, site: str) -> dict[str, tuple[Tensor, Tensor]]:
-    """Weight (D, D) and bias (D) of the projections ``q``, ``k``, ``v`` and ``o`` of ``self`` or ``cross``."""
-    return {part: (layer[f"{site}.{part}.weight"], layer[f"{site}.{part}.bias"]) for part in ("q", "k", "v", "o")}
+            if disabled and (output := f"{own}{name}.o.weight") in found:
+                split = found[output].clone().unflatten(1, (_count(section, site), -1))
+                split[:, [head - 1 for head in disabled]] = 0.0
+                found[output] = split.flatten(1)
+    return found
 
 
 def parameter_count(plain: PlainTransformer) -> int:
     """The number of parameters; those that steps or tables share count once."""
-    tensors = [plain.source, plain.target, plain.output]
-    tensors += [tensor for layer in (*plain.encoder, *plain.decoder) for tensor in layer.values()]
-    norms = (plain.encoder_norm, plain.decoder_norm, plain.source_norm, plain.target_norm)
-    tensors += [tensor for norm in norms for tensor in (norm or {}).values()]
+    tensors = [plain.source, plain.target, plain.output, *plain.stacks.values()]
     tensors += [] if plain.output_bias is None else [plain.output_bias]
     storages = {tensor.data_ptr(): tensor.numel() for tensor in tensors}
     return sum(storages.values())

@@ -13,10 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import BOS, EOS, SPECIAL_TOKENS, UNK
+from sparsenmt.decoding.scores import never
+from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.errors import UserError
-from sparsenmt.export.plain_transformer import LayerWeights, PlainTransformer, as_fp32, attention_weights
+from sparsenmt.export.plain_transformer import PlainTransformer, Weights, as_fp32
+from sparsenmt.export.target import ExportTarget, length_penalty, longest_output
+from sparsenmt.store import Bundle
 
 NAME = "CTranslate2"
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
@@ -24,8 +28,28 @@ _EPSILON = 1e-5  # of normalisations, unless the configuration has another one
 
 Array = NDArray[np.float32]
 
+_CODE = """\
+import ctranslate2
+{imports}
 
-def check_installed() -> None:
+translator = ctranslate2.Translator(".", device="cpu", compute_type="float32")
+{tokenizer}
+lines = ["..."]
+results = translator.translate_batch(
+    {encode},
+    beam_size={beam},
+    length_penalty={penalty},
+    max_input_length={positions},
+    min_decoding_length={shortest},
+    max_decoding_length={longest},
+    suppress_sequences={never},
+)
+for result in results:
+    print({decode})
+"""
+
+
+def _check_installed() -> None:
     """UserError without the package."""
     if importlib.util.find_spec("ctranslate2") is None:
         raise UserError(
@@ -35,13 +59,13 @@ def check_installed() -> None:
         )
 
 
-def write_ctranslate2_model(plain: PlainTransformer, tokenizers: Tokenizers, directory: Path) -> None:
+def _write(plain: PlainTransformer, bundle: Bundle, directory: Path, sentencepiece: bool) -> None:
     """Write ``model.bin``, ``config.json`` and the vocabularies into a directory.
 
     Raises:
         UserError: two tokens of a vocabulary have the same name, or the order of normalisations is unknown there.
     """
-    if plain.norm == "post" and plain.final_norm:
+    if plain.section.norm == "post" and plain.final_norm:
         raise UserError(
             f"{NAME} has no normalisation after the last layer where each sub-layer ends with one",
             where="model.final_norm",
@@ -50,14 +74,14 @@ def write_ctranslate2_model(plain: PlainTransformer, tokenizers: Tokenizers, dir
     from ctranslate2.specs import common_spec, transformer_spec
 
     common: dict[str, Any] = {
-        "pre_norm": plain.norm == "pre",
+        "pre_norm": plain.section.norm == "pre",
         "no_final_norm": not plain.final_norm,
-        "layernorm_embedding": plain.embedding_norm,
-        "activation": getattr(common_spec.Activation, _ACTIVATIONS[plain.activation]),
+        "layernorm_embedding": plain.section.embedding_norm,
+        "activation": getattr(common_spec.Activation, _ACTIVATIONS[plain.section.activation]),
     }
     spec = transformer_spec.TransformerSpec(
-        transformer_spec.TransformerEncoderSpec(len(plain.encoder), plain.encoder_heads, **common),
-        transformer_spec.TransformerDecoderSpec(len(plain.decoder), plain.decoder_heads, **common),
+        transformer_spec.TransformerEncoderSpec(plain.encoder_layers, plain.encoder_heads, **common),
+        transformer_spec.TransformerDecoderSpec(plain.decoder_layers, plain.decoder_heads, **common),
     )
     spec.encoder.embeddings[0].weight = _array(plain.source)
     spec.decoder.embeddings.weight = _array(plain.target)
@@ -66,54 +90,48 @@ def write_ctranslate2_model(plain: PlainTransformer, tokenizers: Tokenizers, dir
     spec.decoder.position_encodings.encodings = _array(plain.target_positions)
     if plain.output_bias is not None:
         spec.decoder.projection.bias = _array(plain.output_bias)
-    for stack, layers, norm, embedding_norm in (
-        (spec.encoder, plain.encoder, plain.encoder_norm, plain.source_norm),
-        (spec.decoder, plain.decoder, plain.decoder_norm, plain.target_norm),
-    ):
-        stack.scale_embeddings = plain.scaled
-        if embedding_norm is not None:
-            _layer_norm(stack.layernorm_embedding, embedding_norm["weight"], embedding_norm["bias"])
-        if norm is not None:
-            _layer_norm(stack.layer_norm, norm["weight"], norm["bias"])
-        for part, layer in zip(stack.layer, layers, strict=True):
-            _fill(part, layer)
-    spec.register_source_vocabulary(_vocabulary(tokenizers.source, "source"))
-    spec.register_target_vocabulary(_vocabulary(tokenizers.target, "target"))
+    weights = plain.stacks
+    for stack, side, tokens in ((spec.encoder, "encoder", "source"), (spec.decoder, "decoder", "target")):
+        stack.scale_embeddings = plain.section.embedding_scale == "sqrt"
+        if plain.section.embedding_norm:
+            _layer_norm(stack.layernorm_embedding, weights, f"embedding_norm.{tokens}")
+        if plain.final_norm:
+            _layer_norm(stack.layer_norm, weights, f"{side}.norm")
+        for number, part in enumerate(stack.layer):
+            _fill(part, weights, f"{side}.layers.{number}")
+    spec.register_source_vocabulary(_vocabulary(bundle.tokenizers.source, "source"))
+    spec.register_target_vocabulary(_vocabulary(bundle.tokenizers.target, "target"))
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = (SPECIAL_TOKENS[i] for i in (UNK, BOS, EOS))
     spec.config.decoder_start_token = SPECIAL_TOKENS[BOS]
     spec.config.add_source_eos = True
-    if plain.norm_epsilon != _EPSILON:
-        spec.config.layer_norm_epsilon = plain.norm_epsilon
+    if plain.section.norm_epsilon != _EPSILON:
+        spec.config.layer_norm_epsilon = plain.section.norm_epsilon
     spec.validate()
     spec.optimize()  # without quantization; merges equal weights
     spec.save(str(directory))
 
 
-def _fill(part: Any, layer: LayerWeights) -> None:
+def _fill(part: Any, weights: Weights, layer: str) -> None:
     """Fill a layer. CTranslate2 joins the projections of query, key and value, at cross-attention of key and value."""
-    own = attention_weights(layer, "self")
-    _linear(part.self_attention.linear[0], own["q"], own["k"], own["v"])
-    _linear(part.self_attention.linear[1], own["o"])
-    _layer_norm(part.self_attention.layer_norm, layer["self_norm.weight"], layer["self_norm.bias"])
-    if "cross.q.weight" in layer:
-        cross = attention_weights(layer, "cross")
-        _linear(part.attention.linear[0], cross["q"])
-        _linear(part.attention.linear[1], cross["k"], cross["v"])
-        _linear(part.attention.linear[2], cross["o"])
-        _layer_norm(part.attention.layer_norm, layer["cross_norm.weight"], layer["cross_norm.bias"])
-    for number, name in enumerate(("inner", "outer")):
-        weights = layer[f"feed_forward.{name}.weight"], layer[f"feed_forward.{name}.bias"]
-        _linear(getattr(part.ffn, f"linear_{number}"), weights)
-    _layer_norm(part.ffn.layer_norm, layer["feed_forward_norm.weight"], layer["feed_forward_norm.bias"])
+    _linear(part.self_attention.linear[0], weights, *(f"{layer}.self.{each}" for each in "qkv"))
+    _linear(part.self_attention.linear[1], weights, f"{layer}.self.o")
+    _layer_norm(part.self_attention.layer_norm, weights, f"{layer}.self_norm")
+    if f"{layer}.cross.q.weight" in weights:
+        for spec, parts in zip(part.attention.linear, ("q", "kv", "o"), strict=True):
+            _linear(spec, weights, *(f"{layer}.cross.{each}" for each in parts))
+        _layer_norm(part.attention.layer_norm, weights, f"{layer}.cross_norm")
+    _linear(part.ffn.linear_0, weights, f"{layer}.feed_forward.inner")
+    _linear(part.ffn.linear_1, weights, f"{layer}.feed_forward.outer")
+    _layer_norm(part.ffn.layer_norm, weights, f"{layer}.feed_forward_norm")
 
 
-def _linear(spec: Any, *parts: tuple[Tensor, Tensor]) -> None:
-    spec.weight = np.concatenate([_array(weight) for weight, _ in parts])
-    spec.bias = np.concatenate([_array(bias) for _, bias in parts])
+def _linear(spec: Any, weights: Weights, *modules: str) -> None:
+    spec.weight = np.concatenate([_array(weights[f"{module}.weight"]) for module in modules])
+    spec.bias = np.concatenate([_array(weights[f"{module}.bias"]) for module in modules])
 
 
-def _layer_norm(spec: Any, weight: Tensor, bias: Tensor) -> None:
-    spec.gamma, spec.beta = _array(weight), _array(bias)
+def _layer_norm(spec: Any, weights: Weights, module: str) -> None:
+    spec.gamma, spec.beta = _array(weights[f"{module}.weight"]), _array(weights[f"{module}.bias"])
 
 
 def _array(tensor: Tensor) -> Array:
@@ -132,3 +150,39 @@ def _vocabulary(tokenizer: Tokenizer, side: str) -> list[str]:
             hint="A word of the text looks like a special token: replace it in the text, and train again.",
         )
     return pieces
+
+
+def _usage(plain: PlainTransformer, bundle: Bundle, sentencepiece: bool) -> str:
+    """The code that runs the model."""
+    decoding = bundle.recipe.decoding
+    if sentencepiece:
+        own = {
+            "imports": "import sentencepiece",
+            "tokenizer": 'source, target = (sentencepiece.SentencePieceProcessor(f"{side}.spm") for side in '
+            '("source", "target"))',
+            "encode": "[source.encode(line, out_type=str) for line in lines]",
+            "decode": "target.decode(result.hypotheses[0])",
+        }
+    else:
+        own = {
+            "imports": "from pathlib import Path\n\nfrom sparsenmt.data.tokenizers.tokenizer import Tokenizers",
+            "tokenizer": 'tokenizers = Tokenizers.load(Path("tokenizers"))\n'
+            "source, target = tokenizers.source, tokenizers.target\n"
+            "ids = {token: id_ for id_, token in enumerate(target.pieces(range(target.size)))}",
+            "encode": "[source.pieces(source.encode(line)) for line in lines]",
+            "decode": "target.decode([ids[token] for token in result.hypotheses[0]])",
+        }
+    return _CODE.format(
+        **own,
+        beam=strategy_of(decoding).width,
+        penalty=f"{length_penalty(decoding):g}",
+        positions=plain.max_positions,
+        shortest=decoding.min_length,
+        longest=min(longest_output(plain, decoding), plain.max_positions, 256),
+        never=[[SPECIAL_TOKENS[token]] for token in never(decoding)],
+    )
+
+
+TARGET = ExportTarget(
+    NAME, _check_installed, _write, _usage, lambda plain: [], "; `replace_unknowns=True` copies a token"
+)

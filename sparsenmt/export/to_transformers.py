@@ -11,12 +11,12 @@ Shapes: D model dimension, V vocabulary.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from sparsenmt.data.tokenizers.frame import Frames
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
@@ -24,102 +24,96 @@ from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from sparsenmt.decoding.scores import never
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.errors import UserError
-from sparsenmt.export.plain_transformer import LayerWeights, PlainTransformer, as_fp32
+from sparsenmt.export.plain_transformer import PlainTransformer, as_fp32
+from sparsenmt.export.target import ExportTarget, length_penalty, longest_output
+from sparsenmt.importers.families.family import UNUSED_POSITIONS, Family, load_family, weight_name
+from sparsenmt.importers.families.table import FAMILIES
 from sparsenmt.model.protocol import NEVER
 from sparsenmt.recipe import schema
 from sparsenmt.storage.files import write_json
 from sparsenmt.storage.tensors import save_tensors
-from sparsenmt.transformers_names import LAYER_NAMES
+from sparsenmt.store import Bundle
 
 NAME = "Transformers"
 _ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh"}
+_EPSILON = 1e-5  # of all their normalisations
+_CODE = """\
+{imports}
+
+model = {architecture}.from_pretrained(".")
+{tokenizer}
+lines = ["..."]
+batch = {encode}
+for ids in model.generate(**batch):
+    print({decode})
+"""
 
 
-def write_transformers_model(
-    plain: PlainTransformer, tokenizers: Tokenizers, recipe: schema.Recipe, directory: Path
-) -> None:
+def _write(plain: PlainTransformer, bundle: Bundle, directory: Path, sentencepiece: bool) -> None:
     """Write the weights, the configurations and the vocabularies."""
+    tokenizers, recipe = bundle.tokenizers, bundle.recipe
     save_tensors(directory / "model.safetensors", transformers_weights(plain), metadata={"format": "pt"})
     write_json(directory / "config.json", model_config(plain, recipe.model.dropout))
     write_json(directory / "generation_config.json", generation_config(plain, recipe.decoding, tokenizers.frames))
     write_json(directory / "vocab.json", _ids(tokenizers.source))
     if not tokenizers.shared:
         write_json(directory / "target_vocab.json", _ids(tokenizers.target))
+    if sentencepiece:
+        _write_tokenizer_config(tokenizers, recipe.data, plain.max_positions, directory)
 
 
-@dataclass(frozen=True)
-class Architecture:
-    """An architecture of Transformers.
-
-    Args:
-        offset: rows of a table of positions before the first one that is used.
-    """
-
-    model_type: str
-    class_name: str
-    offset: int = 0
-
-    @property
-    def has_two_vocabularies(self) -> bool:
-        """True if the sizes of both vocabularies may differ."""
-        return self.model_type == "marian"
-
-
-_ARCHITECTURES = {  # norm, normalisation of embeddings
-    ("post", False): Architecture("marian", "MarianMTModel"),
-    ("post", True): Architecture("bart", "BartForConditionalGeneration", 2),
-    ("pre", False): Architecture("pegasus", "PegasusForConditionalGeneration"),
-    ("pre", True): Architecture("mbart", "MBartForConditionalGeneration", 2),
-}
-_EPSILON = 1e-5  # of all their normalisations
-
-
-def architecture(plain: PlainTransformer) -> Architecture:
-    """The architecture that computes the same.
+def architecture(plain: PlainTransformer) -> tuple[str, Family]:
+    """The `model_type` and the family that compute the same.
 
     Raises:
         UserError: there is none.
     """
     hint = "Run the model with `sparsenmt decode`."
-    if plain.final_norm != (plain.norm == "pre"):
-        order = "before each sub-layer and none" if plain.norm == "pre" else "after each sub-layer and one"
+    if plain.final_norm != (plain.section.norm == "pre"):
+        order = "before each sub-layer and none" if plain.section.norm == "pre" else "after each sub-layer and one"
         raise UserError(
             f"{NAME} has no model with normalisation {order} after the last layer", where="model.final_norm", hint=hint
         )
-    if plain.norm_epsilon != _EPSILON:
+    if plain.section.norm_epsilon != _EPSILON:
         raise UserError(
-            f"{NAME} normalises with the epsilon {_EPSILON:g}, not {plain.norm_epsilon:g}",
+            f"{NAME} normalises with the epsilon {_EPSILON:g}, not {plain.section.norm_epsilon:g}",
             where="model.norm_epsilon",
             hint=hint,
         )
-    return _ARCHITECTURES[plain.norm, plain.embedding_norm]
+    families = {name: load_family(name) for name in FAMILIES}
+    return next(
+        (name, family)
+        for name, family in families.items()
+        if family.model_class
+        and (family.norm, family.embedding_norm) == (plain.section.norm, plain.section.embedding_norm)
+    )
 
 
 def model_config(plain: PlainTransformer, dropout: schema.Dropout) -> dict[str, Any]:
     """The contents of ``config.json``. Dropout matters only for further training."""
-    theirs, tied = architecture(plain), plain.tie == "all"
+    (model_type, family), tied = architecture(plain), plain.section.tie_embeddings == "all"
     sizes = {"vocab_size": _rows(plain)}
-    if theirs.has_two_vocabularies:
+    if family.two_vocabularies:
         sizes = {
             "vocab_size": plain.source.shape[0],
             "decoder_vocab_size": plain.target.shape[0],
             "share_encoder_decoder_embeddings": tied,
         }
     return {
-        "architectures": [theirs.class_name],
-        "model_type": theirs.model_type,
+        "architectures": [family.model_class],
+        "model_type": model_type,
         **sizes,
-        "d_model": plain.dimension,
-        "encoder_layers": len(plain.encoder),
-        "decoder_layers": len(plain.decoder),
+        "d_model": plain.section.dimension,
+        "encoder_layers": plain.encoder_layers,
+        "decoder_layers": plain.decoder_layers,
         "encoder_attention_heads": plain.encoder_heads,
         "decoder_attention_heads": plain.decoder_heads,
-        "encoder_ffn_dim": plain.feed_forward,
-        "decoder_ffn_dim": plain.decoder_feed_forward,
-        "activation_function": _ACTIVATIONS.get(plain.activation, plain.activation),
+        "encoder_ffn_dim": plain.section.feed_forward,
+        "decoder_ffn_dim": plain.section.decoder_feed_forward or plain.section.feed_forward,
+        "activation_function": _ACTIVATIONS.get(plain.section.activation, plain.section.activation),
         "max_position_embeddings": plain.max_positions,
-        "scale_embedding": plain.scaled,
-        "tie_word_embeddings": tied or (theirs.has_two_vocabularies and plain.tie == "target"),
+        "scale_embedding": plain.section.embedding_scale == "sqrt",
+        "tie_word_embeddings": tied or (family.two_vocabularies and plain.section.tie_embeddings == "target"),
         "dropout": dropout.residual,
         "attention_dropout": dropout.attention,
         "activation_dropout": dropout.activation,
@@ -159,16 +153,6 @@ def generation_config(plain: PlainTransformer, decoding: schema.Decoding, frames
     }
 
 
-def longest_output(plain: PlainTransformer, decoding: schema.Decoding) -> int:
-    """The longest output, EOS included; one that depends on the source: as many tokens as there are positions."""
-    return plain.max_positions if decoding.max_length_factor else decoding.max_length_offset
-
-
-def length_penalty(decoding: schema.Decoding) -> float:
-    """The exponent of the length in the length penalty; 1 if the recipe uses another penalty."""
-    return {"average": decoding.alpha, "none": 0.0}.get(decoding.length_penalty, 1.0)
-
-
 def _special() -> dict[str, int]:
     return {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": BOS}
 
@@ -180,50 +164,32 @@ def _rows(plain: PlainTransformer) -> int:
 
 def transformers_weights(plain: PlainTransformer) -> dict[str, Tensor]:
     """All tensors by their names in Transformers; only the first of tied tables."""
-    theirs = architecture(plain)
-    rows = plain.target.shape[0] if theirs.has_two_vocabularies else _rows(plain)
+    family = architecture(plain)[1]
+    rows = plain.target.shape[0] if family.two_vocabularies else _rows(plain)
     bias = torch.zeros(1, rows)
     if plain.output_bias is not None:
         bias[0, : plain.target.shape[0]] = plain.output_bias
     bias[:, plain.target.shape[0] :] = NEVER  # rows that pad the table to the common size
     found = {"final_logits_bias": bias, **_tables(plain)}
-    for side, positions, layers, norm, embedding_norm in (
-        ("encoder", plain.source_positions, plain.encoder, plain.encoder_norm, plain.source_norm),
-        ("decoder", plain.target_positions, plain.decoder, plain.decoder_norm, plain.target_norm),
-    ):
-        unused = positions.new_zeros(theirs.offset, positions.shape[1])
-        found[f"model.{side}.embed_positions.weight"] = torch.cat([unused, positions])
-        for name, tensor in (embedding_norm or {}).items():
-            found[f"model.{side}.layernorm_embedding.{name}"] = tensor
-        for number, layer in enumerate(layers):
-            found |= {f"model.{side}.layers.{number}.{name}": tensor for name, tensor in _layer(layer).items()}
-        if norm is not None:
-            found |= {f"model.{side}.layer_norm.{name}": tensor for name, tensor in norm.items()}
+    found |= {weight_name(name): tensor for name, tensor in plain.stacks.items()}
+    for side, positions in (("encoder", plain.source_positions), ("decoder", plain.target_positions)):
+        unused = UNUSED_POSITIONS if family.positions == "learned" else 0
+        found[f"model.{side}.embed_positions.weight"] = pad(positions, (0, 0, unused, 0))
     return {name: as_fp32(tensor) for name, tensor in found.items()}
 
 
 def _tables(plain: PlainTransformer) -> dict[str, Tensor]:
-    if plain.tie == "all":
+    if plain.section.tie_embeddings == "all":
         return {"model.shared.weight": plain.source}
     tables = {"model.encoder.embed_tokens.weight": plain.source, "model.decoder.embed_tokens.weight": plain.target}
-    if architecture(plain).has_two_vocabularies:
-        return tables if plain.tie == "target" else {**tables, "lm_head.weight": plain.output}
+    if architecture(plain)[1].two_vocabularies:
+        return tables if plain.section.tie_embeddings == "target" else {**tables, "lm_head.weight": plain.output}
     # `model.shared` is not used, but must exist in a Pegasus model.
     tables |= {"lm_head.weight": plain.output, "model.shared.weight": plain.target}
-    return {name: _filled(table, _rows(plain)) for name, table in tables.items()}
+    return {name: pad(table, (0, 0, 0, _rows(plain) - len(table))) for name, table in tables.items()}  # rows of zeros
 
 
-def _filled(table: Tensor, rows: int) -> Tensor:
-    """(V, D) padded with zero rows."""
-    return torch.cat([table, table.new_zeros(rows - table.shape[0], table.shape[1])])
-
-
-def _layer(layer: LayerWeights) -> dict[str, Tensor]:
-    named = {name.rpartition("."): tensor for name, tensor in layer.items()}
-    return {f"{LAYER_NAMES[module]}.{kind}": tensor for (module, _, kind), tensor in named.items()}
-
-
-def write_tokenizer_config(tokenizers: Tokenizers, data: schema.Data, longest: int, directory: Path) -> None:
+def _write_tokenizer_config(tokenizers: Tokenizers, data: schema.Data, longest: int, directory: Path) -> None:
     """Write the settings of a ``MarianTokenizer``, which reads SentencePiece models and tables of ids."""
     settings = {
         "tokenizer_class": "MarianTokenizer",
@@ -243,3 +209,35 @@ def _ids(tokenizer: Tokenizer) -> dict[str, int]:
     """Token -> id; of two tokens with the same name the first, which is the special token."""
     pieces = tokenizer.pieces(range(tokenizer.size))
     return {piece: id_ for id_, piece in reversed(list(enumerate(pieces)))}
+
+
+def _usage(plain: PlainTransformer, bundle: Bundle, sentencepiece: bool) -> str:
+    """The code that runs the model."""
+    name = str(architecture(plain)[1].model_class)
+    if sentencepiece:
+        own = {
+            "imports": f"from transformers import {', '.join(sorted(('MarianTokenizer', name)))}",
+            "tokenizer": 'tokenizer = MarianTokenizer.from_pretrained(".")',
+            "encode": 'tokenizer(lines, return_tensors="pt", padding=True)',
+            "decode": "tokenizer.decode(ids, skip_special_tokens=True)",
+        }
+    else:
+        own = {
+            "imports": "from pathlib import Path\n\nfrom sparsenmt.data.batching import pad\n"
+            "from sparsenmt.data.tokenizers.tokenizer import Tokenizers\nfrom sparsenmt.data.vocabulary import EOS\n"
+            f"from transformers import {name}",
+            "tokenizer": 'tokenizers = Tokenizers.load(Path("tokenizers"))',
+            "encode": 'dict(zip(("input_ids", "attention_mask"), pad([[*tokenizers.source.encode(line), EOS] '
+            "for line in lines])))",
+            "decode": "tokenizers.target.decode(ids.tolist())",
+        }
+    return _CODE.format(architecture=name, **own)
+
+
+def _notes(plain: PlainTransformer) -> list[str]:
+    if plain.section.tie_embeddings == "all" or architecture(plain)[1].two_vocabularies:
+        return []
+    return ["Transformers 5 or later: earlier ones give both sides of such a model one table, silently."]
+
+
+TARGET = ExportTarget(NAME, lambda: None, _write, _usage, _notes)

@@ -21,6 +21,11 @@ _MOST_TEXT = 1 << 22  # bytes of settings
 _MOST_JSON = 1 << 28  # of a tokenizer with a million tokens, and more
 
 
+def unfit(path: Path, message: str, hint: str = COPY_AGAIN) -> UserError:
+    """The error of a file of another program that is missing, damaged, or does not fit the others."""
+    return UserError(message, where=str(path), hint=hint)
+
+
 def read_content(path: Path, most: int) -> bytes:
     """Read a file.
 
@@ -34,11 +39,11 @@ def read_content(path: Path, most: int) -> bytes:
         with open(path, "rb", opener=regular_file) as stream:
             data = stream.read(most + 1)
     except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}", where=str(path), hint=COPY_AGAIN) from None
+        raise unfit(path, f"cannot be read: {error.strerror}") from None
     if not data:
-        raise UserError("the file is empty", where=str(path), hint=COPY_AGAIN)
+        raise unfit(path, "the file is empty")
     if len(data) > most:
-        raise UserError(f"the file is larger than {most:,} bytes", where=str(path), hint=BEYOND)
+        raise unfit(path, f"the file is larger than {most:,} bytes", BEYOND)
     return data
 
 
@@ -49,10 +54,10 @@ def read_object(path: Path) -> dict[str, Any]:
         UserError: the file is missing, too large, or holds something else.
     """
     if path.exists() and path.stat().st_size > _MOST_JSON:
-        raise UserError(f"the file is larger than {_MOST_JSON:,} bytes", where=str(path), hint=BEYOND)
+        raise unfit(path, f"the file is larger than {_MOST_JSON:,} bytes", BEYOND)
     values = read_json(path, hint=COPY_AGAIN)
     if not isinstance(values, dict):
-        raise UserError("the file does not hold a JSON object", where=str(path), hint=COPY_AGAIN)
+        raise unfit(path, "the file does not hold a JSON object")
     return values
 
 
@@ -144,7 +149,7 @@ def check_tokens(names: Iterable[str], path: Path) -> None:
     """Raise UserError unless all tokens are texts that can be written."""
     for number, name in enumerate(names):
         if not is_text(name):
-            raise UserError(f"the token {number:,} is no text: {name!r}", where=str(path), hint=COPY_AGAIN)
+            raise unfit(path, f"the token {number:,} is no text: {name!r}")
 
 
 def check_weights(tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -163,3 +168,55 @@ def check_weights(tensors: Mapping[str, Tensor], path: Path) -> None:
                 where=str(path),
                 hint="Copy the weights again; if they are the same, the training of the model had failed.",
             )
+
+
+class ForeignTensors:
+    """Tensors by name, each of which must be taken.
+
+    Args:
+        place: the file or directory, for messages.
+        description: names what says which tensors there are.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor], place: Path, description: str) -> None:
+        self._tensors, self._place, self._description = tensors, place, description
+        self._taken: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def rows(self, name: str) -> int | None:
+        """The first size of a tensor, if there is one."""
+        found = self._tensors.get(name)
+        return None if found is None else int(found.shape[0]) if found.dim() else 0
+
+    def ignore(self, *names: str) -> None:
+        """Take tensors that are not used, if there are any."""
+        self._taken.update(names)
+
+    def get(self, name: str, shape: tuple[int, ...]) -> Tensor | None:
+        """The tensor of a name, if there is one; UserError if its shape is another one."""
+        found = self._tensors.get(name)
+        self._taken.add(name)
+        if found is not None and tuple(found.shape) != shape:
+            expected = f"{_shape(shape)}, as {self._description} says"
+            raise unfit(self._place, f"{name} has the shape {_shape(found.shape)}; expected: {expected}")
+        return found
+
+    def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The tensor of a name; UserError without it, or if its shape is another one."""
+        found = self.get(name, shape)
+        if found is None:
+            raise unfit(self._place, f"{name} is missing; expected: a tensor of the shape {_shape(shape)}")
+        return found
+
+    def check_all_taken(self, hint: str) -> None:
+        """Raise UserError for tensors that belong to another architecture."""
+        if left := sorted(self._tensors.keys() - self._taken):
+            more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+            message = f"{left[0]}{more} belong to no part of the model that {self._description} describes"
+            raise UserError(message, where=str(self._place), hint=hint)
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "a number"

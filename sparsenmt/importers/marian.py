@@ -23,13 +23,14 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
 from sparsenmt.importers.foreign_files import (
     SWITCH,
+    ForeignTensors,
     ValueKind,
     check_values,
     read_settings,
     real_number,
     whole_number,
 )
-from sparsenmt.importers.foreign_model import ForeignModel
+from sparsenmt.importers.foreign_model import ForeignModel, expected_weights
 from sparsenmt.importers.marian_files import read_marian_file
 from sparsenmt.importers.marian_shortlist import read_marian_shortlist
 from sparsenmt.importers.marian_vocabularies import MarianVocabulary, read_vocabulary
@@ -70,6 +71,18 @@ _MOST_SIZE, _MOST_LAYERS = 1 << 16, 1000  # as in recipes
 _GELU = 1.702  # Marian's gelu(x) is x sigmoid(1.702 x), which is silu(1.702 x) / 1.702
 _NORMS = {("n", "a"): "pre", ("", "an"): "post"}
 """The place of the norms by `transformer-preprocess` and `transformer-postprocess`, dropout aside."""
+_LAYER_NAMES = {
+    **{f"self.{part}": (f"self_W{part}", f"self_b{part}") for part in "qkvo"},
+    **{f"cross.{part}": (f"context_W{part}", f"context_b{part}") for part in "qkvo"},
+    **{"feed_forward.inner": ("ffn_W1", "ffn_b1"), "feed_forward.outer": ("ffn_W2", "ffn_b2")},
+    **{"recurrence.candidate": ("rnn_W", ""), "recurrence.forget": ("rnn_Wf", "rnn_bf")},
+    **{
+        "self_norm": ("self_Wo_ln_scale", "self_Wo_ln_bias"),
+        "cross_norm": ("context_Wo_ln_scale", "context_Wo_ln_bias"),
+    },
+    "feed_forward_norm": ("ffn_ffn_ln_scale", "ffn_ffn_ln_bias"),
+}
+"""The weight and the bias of the modules of a layer in Marian, without its block."""
 
 
 @dataclass(frozen=True)
@@ -82,14 +95,14 @@ class MarianFiles:
     shortlist: Path | None = None
 
 
-def is_marian(source: Path) -> bool:
+def recognizes(source: Path) -> bool:
     """Return True if this is a model file, a file of decoding settings, or a directory with one."""
     if source.is_dir():
         return any("models" in _mapping(path) for path in _yaml_files(source))
     return source.suffix in (".bin", ".npz", *_YAML)
 
 
-def read_marian(source: Path, vocabularies: Sequence[Path] = ()) -> ForeignModel:
+def read(source: Path, vocabularies: Sequence[Path] = ()) -> ForeignModel:
     """Read a model.
 
     Args:
@@ -106,6 +119,7 @@ def read_marian(source: Path, vocabularies: Sequence[Path] = ()) -> ForeignModel
     shared = files.vocabularies[0] == files.vocabularies[1]
     reading, written = (read_vocabulary(files.vocabularies[i], side) for i, side in enumerate(("source", "target")))
     pair = (reading, reading if shared and reading.same_as(written) else written)
+    frames = Frames(dict(reading.languages), source_prefix=["target"] if reading.languages else [])
     weights = _Weights(found.tensors, config, files.model, pair)
     converted = weights.convert()
     notes = [] if not found.quantized else ["The weights were dequantised from 8 bits; inputs of products are not."]
@@ -121,26 +135,18 @@ def read_marian(source: Path, vocabularies: Sequence[Path] = ()) -> ForeignModel
     if files.settings.get("word-penalty"):
         notes.append("`word-penalty` is left out.")
     return ForeignModel(
-        recipe={
-            "model": weights.section(),
-            "data": {"tokenizer": {"shared": shared}},
-            "decoding": decoding,
-        },
+        recipe={"model": weights.section(), "data": {"tokenizer": {"shared": shared}}, "decoding": decoding},
         weights=converted,
-        tokenizers=Tokenizers(pair[0].tokenizer, pair[1].tokenizer, shared, _frames(pair[0])),
+        tokenizers=Tokenizers(pair[0].tokenizer, pair[1].tokenizer, shared, frames),
         notes=tuple(notes),
         shortlist=shortlist,
         text=TextSides((_TRAINED_LENGTH, _TRAINED_LENGTH)),
+        files=(files.model,),
     )
 
 
-def _frames(source: MarianVocabulary) -> Frames:
-    """The tag of the target's language in front of a source, in a model of several targets."""
-    return Frames(dict(source.languages), source_prefix=["target"] if source.languages else [])
-
-
 def marian_files(source: Path, vocabularies: Sequence[Path] = ()) -> MarianFiles:
-    """Find the files of a model; arguments as for `read_marian`.
+    """Find the files of a model; arguments as for `read`.
 
     Raises:
         UserError: one is missing.
@@ -257,13 +263,13 @@ class _Weights:
 
     def __init__(
         self,
-        tensors: dict[str, Tensor],
+        tensors: Mapping[str, Tensor],
         config: Mapping[str, Any],
         path: Path,
         vocabularies: tuple[MarianVocabulary, MarianVocabulary],
     ) -> None:
-        self._tensors, self._config, self._path, self._vocabularies = tensors, config, path, vocabularies
-        self._left = set(tensors)
+        self._tensors = ForeignTensors(tensors, path, "its configuration")
+        self._config, self._path, self._vocabularies = config, path, vocabularies
         self._found: dict[str, Tensor] = {}
         self._dimension = self._number("dim-emb")
         self.norm = self._norm()
@@ -320,9 +326,8 @@ class _Weights:
             found["recurrence"] = {"name": "ssru"}
         if self._emb:
             found["embedding_norm"] = True
-        if "Wpos" in self._tensors:  # with learned positions, Marian does not scale the embeddings
-            positions = self._tensors["Wpos"].shape[0]  # its shape was checked
-            found |= {"positions": "learned", "embedding_scale": "none", "max_positions": positions}
+        if (table := self._found.get("positions.source.weight")) is not None:  # then Marian scales no embeddings
+            found |= {"positions": "learned", "embedding_scale": "none", "max_positions": table.shape[0]}
         return found
 
     def convert(self) -> dict[str, Tensor]:
@@ -332,32 +337,37 @@ class _Weights:
             UserError: a tensor is missing, has another shape, or has no place here.
         """
         self._tables()
-        for number in range(self._number("enc-depth")):
-            theirs, ours = f"encoder_l{number + 1}", f"encoder.layers.{number}"
-            self._attention(f"{theirs}_self", f"{ours}.self")
-            self._feed_forward(f"{theirs}_ffn", f"{ours}.feed_forward", self._wide["encoder"])
-        for number, block in enumerate(self._decoder_blocks()):
-            theirs, ours = f"decoder_l{block}", f"decoder.layers.{number}"
-            if self._recurrent:
-                self._recurrence(f"{theirs}_rnn", ours)
-            else:
-                self._attention(f"{theirs}_self", f"{ours}.self")
-            self._attention(f"{theirs}_context", f"{ours}.cross")
-            self._feed_forward(f"{theirs}_ffn", f"{ours}.feed_forward", self._wide["decoder"])
-        for side, name in (("encoder", "source"), ("decoder", "target")):
-            if self._top:
-                self._add_norm(f"{side}_top", f"{side}.norm")
-            if self._emb:
-                self._add_norm(f"{side}_emb", f"embedding_norm.{name}", "_pre")
-        if self._left:
-            names = sorted(self._left)
-            raise UserError(
-                f"{len(names)} tensors have no place in this architecture: {', '.join(names[:5])}"
-                + (", ..." if len(names) > 5 else ""),
-                where=str(self._path),
-                hint=_HINT,
-            )
+        sizes = [vocabulary.tokenizer.size for vocabulary in self._vocabularies]
+        blocks = {"encoder": range(1, self._number("enc-depth") + 1), "decoder": self._decoder_blocks()}
+        for name, shape in expected_weights(self.section(), self._path, *sizes).items():
+            if name not in self._found:
+                self._found[name] = self._weight(name, shape, blocks)
+        self._tensors.check_all_taken(_HINT)
         return self._found
+
+    def _weight(self, name: str, shape: tuple[int, ...], blocks: Mapping[str, Sequence[int]]) -> Tensor:
+        """Convert a weight of a stack, or of a normalisation; ``blocks``: of each layer, the number of its block."""
+        side, *inner, kind = name.split(".")
+        is_bias = kind == "bias"
+        if inner in (["norm"], ["source"], ["target"]):  # the last two: of embeddings
+            of_side = {"source": "encoder_emb", "target": "decoder_emb"}.get(inner[0], f"{side}_top")
+            theirs = f"{of_side}_ln_{'bias' if is_bias else 'scale'}{'' if inner == ['norm'] else '_pre'}"
+        else:
+            module = ".".join(inner[2:])
+            if module in ("self.o", "cross.o") and self._config.get("transformer-no-projection"):
+                return torch.zeros(shape) if is_bias else torch.eye(shape[0])
+            own = _LAYER_NAMES[module][is_bias]
+            if module == "self_norm" and side == "decoder" and self._recurrent:
+                own = f"rnn_{'' if self.norm == 'pre' else 'ffn_'}ln_{'bias' if is_bias else 'scale'}"
+            after = "_pre" if module.endswith("norm") and self.norm == "pre" else ""
+            theirs = f"{side}_l{blocks[side][int(inner[1])]}_{own}{after}"
+        if len(shape) == 1:
+            found = self._tensors.take(theirs, (1, *shape))[0].clone()
+        else:  # Marian's matrices are multiplied from the right
+            found = self._tensors.take(theirs, shape[::-1]).t().contiguous()
+        if self._activation == "gelu" and ".feed_forward.inner." in name:
+            return found * _GELU
+        return found / _GELU if self._activation == "gelu" and name.endswith(".feed_forward.outer.weight") else found
 
     def _decoder_blocks(self) -> list[int]:
         """The number of the block of every decoder layer, from 1."""
@@ -367,66 +377,6 @@ class _Weights:
         if not isinstance(tied, list) or len(tied) != depth or not all(type(each) is int for each in tied):
             raise _refused("transformer-tied-layers", tied, self._path)
         return list(tied)
-
-    def _take(self, name: str, *shape: int) -> Tensor:
-        expected = " x ".join(map(str, shape))
-        if name not in self._tensors:
-            raise UserError(
-                f"there is no tensor {name} ({expected})", where=str(self._path), hint="Import the complete model file."
-            )
-        found = self._tensors[name]
-        if tuple(found.shape) != shape:
-            given = " x ".join(map(str, found.shape)) or "a number"
-            raise UserError(
-                f"the tensor {name} is {given} instead of {expected}",
-                where=str(self._path),
-                hint="Its configuration belongs to another model: import the file as Marian wrote it.",
-            )
-        self._left.discard(name)
-        return found
-
-    def _vector(self, name: str, size: int) -> Tensor:
-        return self._take(name, 1, size)[0].clone()
-
-    def _matrix(self, name: str, inner: int, outer: int) -> Tensor:
-        """(outer, inner): Marian's matrices are multiplied from the right."""
-        return self._take(name, inner, outer).t().contiguous()
-
-    def _add_norm(self, theirs: str, ours: str, suffix: str = "") -> None:
-        for part, name in (("scale", "weight"), ("bias", "bias")):
-            self._found[f"{ours}.{name}"] = self._vector(f"{theirs}_ln_{part}{suffix}", self._dimension)
-
-    def _block_norm(self, theirs: str, ours: str, before: str | None = None) -> None:
-        """The norm of a sub-layer; ``before``: its prefix where the norm comes first, if it is another one."""
-        if self.norm == "pre":
-            self._add_norm(theirs if before is None else before, ours, "_pre")
-        else:
-            self._add_norm(theirs, ours)
-
-    def _attention(self, theirs: str, ours: str) -> None:
-        size = self._dimension
-        for part in "qkvo":
-            if part == "o" and self._config.get("transformer-no-projection"):
-                self._found[f"{ours}.o.weight"], self._found[f"{ours}.o.bias"] = torch.eye(size), torch.zeros(size)
-                continue
-            self._found[f"{ours}.{part}.weight"] = self._matrix(f"{theirs}_W{part}", size, size)
-            self._found[f"{ours}.{part}.bias"] = self._vector(f"{theirs}_b{part}", size)
-        self._block_norm(f"{theirs}_Wo", f"{ours}_norm")
-
-    def _recurrence(self, theirs: str, ours: str) -> None:
-        size = self._dimension
-        self._found[f"{ours}.recurrence.candidate.weight"] = self._matrix(f"{theirs}_W", size, size)
-        self._found[f"{ours}.recurrence.forget.weight"] = self._matrix(f"{theirs}_Wf", size, size)
-        self._found[f"{ours}.recurrence.forget.bias"] = self._vector(f"{theirs}_bf", size)
-        self._block_norm(f"{theirs}_ffn", f"{ours}.self_norm", before=theirs)
-
-    def _feed_forward(self, theirs: str, ours: str, wide: int) -> None:
-        size, factor = self._dimension, _GELU if self._activation == "gelu" else 1.0
-        self._found[f"{ours}.inner.weight"] = self._matrix(f"{theirs}_W1", size, wide) * factor
-        self._found[f"{ours}.inner.bias"] = self._vector(f"{theirs}_b1", wide) * factor
-        self._found[f"{ours}.outer.weight"] = self._matrix(f"{theirs}_W2", wide, size) / factor
-        self._found[f"{ours}.outer.bias"] = self._vector(f"{theirs}_b2", size)
-        self._block_norm(f"{theirs}_ffn", f"{ours}_norm")
 
     @property
     def _tie(self) -> str:
@@ -446,15 +396,17 @@ class _Weights:
         target = self._vocabularies[1]
         if tie in ("inputs", "none"):
             old = "decoder_ff_logit_out_W"  # (D, U), in models of old versions
-            table = self._matrix(old, size, target.size) if old in self._tensors else None
-            table = self._take("decoder_ff_logit_out_Wt", target.size, size) if table is None else table
+            if old in self._tensors:
+                table = self._tensors.take(old, (size, target.size)).t()
+            else:
+                table = self._tensors.take("decoder_ff_logit_out_Wt", (target.size, size))
             self._found["embeddings.output"] = target.rows(table)
         bias = torch.zeros(target.size)
         if not self._config.get("output-omit-bias"):
-            bias = self._vector("decoder_ff_logit_out_b", target.size)
+            bias = self._tensors.take("decoder_ff_logit_out_b", (1, target.size))[0]
         self._found["output_bias"] = target.rows(bias, missing=NEVER)
-        if "Wpos" in self._tensors:
-            positions = self._take("Wpos", self._tensors["Wpos"].numel() // size, size)
+        if (rows := self._tensors.rows("Wpos")) is not None:
+            positions = self._tensors.take("Wpos", (rows, size))
             self._found |= {f"positions.{side}.weight": positions.clone() for side in ("source", "target")}
 
     def _table(self, name: str, side: int) -> Tensor:
@@ -466,4 +418,4 @@ class _Weights:
                 where=str(vocabulary.path),
                 hint="Name the vocabulary that belongs to the model.",
             )
-        return vocabulary.rows(self._take(name, vocabulary.size, self._dimension))
+        return vocabulary.rows(self._tensors.take(name, (vocabulary.size, self._dimension)))

@@ -48,6 +48,10 @@ class MarianFile:
     quantized: bool
 
 
+_Contents = tuple[dict[str, Tensor], dict[str, Any] | None, bool]
+"""Tensors, configuration, and True if any tensor was quantised."""
+
+
 @dataclass(frozen=True)
 class _StoredTensor:
     name: str
@@ -66,17 +70,21 @@ def read_marian_file(path: Path) -> MarianFile:
         with open(path, "rb", opener=regular_file) as stream:
             begins = stream.read(len(_MAGIC))
             stream.seek(0)
-            found = _read_npz(stream, path) if begins == _MAGIC else _read_bin(stream, path)
+            read = _read_npz if begins == _MAGIC else _read_bin
+            tensors, configuration, quantized = read(stream, path)
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", where=str(path), hint="Check the path.") from None
-    return found
+    if configuration is None:
+        raise _damaged(path, f"it holds no configuration ({CONFIGURATION})")
+    check_weights(tensors, path)
+    return MarianFile(tensors, configuration, quantized)
 
 
 def _damaged(path: Path, reason: str) -> UserError:
     return UserError(f"not a model file of Marian, or a damaged one: {reason}", where=str(path), hint=_AGAIN)
 
 
-def _read_bin(stream: BinaryIO, path: Path) -> MarianFile:
+def _read_bin(stream: BinaryIO, path: Path) -> _Contents:
     size = stream.seek(0, io.SEEK_END)
     stream.seek(0)
 
@@ -113,7 +121,7 @@ def _read_bin(stream: BinaryIO, path: Path) -> MarianFile:
             configuration = _configuration(data, path)
         elif not entry.name.endswith(_MULTIPLIERS):
             tensors[entry.name] = torch.from_numpy(_array(entry, data, path))
-    return _whole(tensors, configuration, path, quantized=any(entry.type == _INTGEMM8 for entry in entries))
+    return tensors, configuration, any(entry.type == _INTGEMM8 for entry in entries)
 
 
 def _array(entry: _StoredTensor, data: bytes, path: Path) -> NDArray[np.float32]:
@@ -145,7 +153,7 @@ def _array(entry: _StoredTensor, data: bytes, path: Path) -> NDArray[np.float32]
     return np.ascontiguousarray(values.reshape(entry.shape[::-1]).T)
 
 
-def _read_npz(stream: BinaryIO, path: Path) -> MarianFile:
+def _read_npz(stream: BinaryIO, path: Path) -> _Contents:
     size = stream.seek(0, io.SEEK_END)
     tensors: dict[str, Tensor] = {}
     configuration: dict[str, Any] | None = None
@@ -168,7 +176,7 @@ def _read_npz(stream: BinaryIO, path: Path) -> MarianFile:
                     tensors[name] = torch.from_numpy(array.astype(np.float32))
     except (zipfile.BadZipFile, ValueError, EOFError, OverflowError, RuntimeError) as error:  # RuntimeError: encrypted
         raise _damaged(path, str(error)) from None
-    return _whole(tensors, configuration, path, quantized=False)
+    return tensors, configuration, False
 
 
 def _member(member: Any, info: zipfile.ZipInfo, path: Path) -> NDArray[Any]:
@@ -195,12 +203,3 @@ def _configuration(data: bytes, path: Path) -> dict[str, Any]:
         return read_settings(text, path)
     except UserError as error:
         raise _damaged(path, f"its configuration is {error.message}") from None
-
-
-def _whole(
-    tensors: dict[str, Tensor], configuration: dict[str, Any] | None, path: Path, *, quantized: bool
-) -> MarianFile:
-    if configuration is None:
-        raise _damaged(path, f"it holds no configuration ({CONFIGURATION})")
-    check_weights(tensors, path)
-    return MarianFile(tensors, configuration, quantized)

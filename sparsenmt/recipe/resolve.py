@@ -15,19 +15,7 @@ from sparsenmt.recipe.key_paths import KeyPath, key_path
 from sparsenmt.recipe.schema import OPTIMIZER_KEYS
 from sparsenmt.recipe.socket_methods import PLACE_KEYS, socket_at
 from sparsenmt.recipe.task_keys import TASK_KEYS
-from sparsenmt.recipe.yaml_tree import (
-    YamlNode,
-    child,
-    find,
-    items,
-    mapping,
-    parse,
-    plain,
-    read,
-    replace,
-    replace_all,
-    tree,
-)
+from sparsenmt.recipe.yaml_tree import YamlNode, child, find, items, mapping, parse, plain, read, replace_all, tree
 
 _MOST_FILES = 100  # that a recipe includes
 _MOST_BYTES = 2_000_000  # of all its files: a file that is included twice is read twice
@@ -83,7 +71,7 @@ def _read_with_bases(path: Path, including: tuple[Path, ...], done: list[int]) -
     base = child(node, "base")
     if base is None:
         return node, problems
-    own = replace(node, ("base",), None)
+    own = replace_all(node, {("base",): None})
     if any(problem.path[:1] == ("base",) for problem in problems):
         return own, problems
     chain = (*including, Path(os.path.realpath(path)))

@@ -88,31 +88,12 @@ def find(node: YamlNode, path: KeyPath) -> YamlNode | None:
 
 def nearest_origin(node: YamlNode, path: KeyPath) -> YamlOrigin:
     """Origin of the value at ``path`` or, if there is none, of the innermost section around it."""
-    origin = node.origin
-    current: YamlNode | None = node
-    for key in path:
-        current = child(current, key)
-        if current is None:
-            break
-        origin = current.origin
-    return origin
-
-
-def replace(node: YamlNode, path: KeyPath, new: YamlNode | None) -> YamlNode:
-    """``node`` with another value at an existing ``path``; None removes a key of a mapping."""
-    key, rest = path[0], path[1:]
-    if isinstance(node.value, dict) and isinstance(key, str):
-        inner = replace(node.value[key], rest, new) if rest else new
-        values = {name: inner if name == key else value for name, value in node.value.items()}
-        return YamlNode({name: value for name, value in values.items() if value is not None}, node.origin)
-    assert isinstance(node.value, list) and isinstance(key, int)
-    changed = replace(node.value[key], rest, new) if rest else new
-    assert changed is not None
-    return YamlNode([*node.value[:key], changed, *node.value[key + 1 :]], node.origin)
+    around = (find(node, path[:length]) for length in range(len(path), -1, -1))
+    return next(each.origin for each in around if each is not None)
 
 
 def replace_all(node: YamlNode, changes: Mapping[KeyPath, YamlNode | None]) -> YamlNode:
-    """`replace` of many existing paths at once: one copy of a section, however many of its values change.
+    """``node`` with other values at existing paths, each section copied once; None removes a key of a mapping.
 
     A path inside another one of ``changes`` has no effect.
     """

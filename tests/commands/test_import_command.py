@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from sparsenmt.importers.families.table import FAMILIES
 from sparsenmt.model_directory import read_manifest, read_recipe
 from sparsenmt.process.interrupts import listening
 from sparsenmt.storage.tensors import load_foreign_tensors, save_tensors
@@ -186,3 +187,9 @@ def test_a_full_disk_leaves_nothing(command: Run, exported: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert result.code == 2 and "File too large" in result.err and "Traceback" not in result.err, result.err
     assert sorted(Path().iterdir()) == before
+
+
+def test_the_page_lists_every_family() -> None:
+    page = Path(__file__).parents[2] / "docs" / "import.md"
+    rows = [line.split("|")[1].strip() for line in page.read_bytes().decode().split("\n") if line.startswith("| `")]
+    assert {f"`{name}`" for name in FAMILIES} <= set(rows)

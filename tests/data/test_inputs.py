@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsenmt.data.prepare import survey as survey_module
+from sparsenmt.data import text as text_module
 from sparsenmt.data.prepare.pipeline import PreparedData, prepare
 from sparsenmt.data.prepare.survey import survey_text
 from sparsenmt.errors import UserError
@@ -45,7 +45,7 @@ def test_survey_equals_reading_line_by_line(
     lines = text.split(b"\n")
     lines = lines if lines[-1] else lines[:-1]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(survey_module, "_CHUNK", chunk)
+        patch.setattr(text_module, "_AT_ONCE", chunk)
         found = survey_text(path)
     assert found.bytes == len(text)
     assert found.lines == len(lines)

@@ -60,19 +60,20 @@ def test_two_numbers_of_heads_in_a_decoder_are_refused() -> None:
 def test_every_depth_method_is_unrolled(name: str) -> None:
     bundle = make_bundle(depth={"name": name})
     plain = plain_model(bundle, "it")
-    assert (len(plain.encoder), len(plain.decoder)) == (2, 3)
+    assert (plain.encoder_layers, plain.decoder_layers) == (2, 3)
     state = bundle.model.state_dict()
-    for side, layers in (("encoder", plain.encoder), ("decoder", plain.decoder)):
-        for step, layer in enumerate(layers):
+    for side, layers in (("encoder", plain.encoder_layers), ("decoder", plain.decoder_layers)):
+        for step in range(layers):
             block = getattr(bundle.model.plan, side)[step]
-            assert torch.equal(layer["self.q.weight"], state[f"{side}.layers.{block}.self.q.weight"])
+            own = plain.stacks[f"{side}.layers.{step}.self.q.weight"]
+            assert torch.equal(own, state[f"{side}.layers.{block}.self.q.weight"])
     assert parameter_count(plain) == sum(value.numel() for value in state.values())
 
 
 def test_a_depth_ends_early() -> None:
     bundle = make_bundle(depth={"name": "tied_multi"})
     plain = plain_model(bundle, "it", (1, 2))
-    assert (len(plain.encoder), len(plain.decoder)) == (1, 2)
+    assert (plain.encoder_layers, plain.decoder_layers) == (1, 2)
     assert model_config(plain, bundle.recipe.model.dropout)["decoder_layers"] == 2
     assert "model.decoder.layers.2.fc1.weight" not in transformers_weights(plain)
 
@@ -81,7 +82,7 @@ def test_disabled_heads_are_read_by_nobody() -> None:
     bundle = make_bundle(**VARIANTS["heads"])
     plain = plain_model(bundle, "it")
     before = bundle.model.state_dict()["encoder.layers.0.self.o.weight"]
-    after = plain.encoder[0]["self.o.weight"]
+    after = plain.stacks["encoder.layers.0.self.o.weight"]
     assert torch.equal(after[:, 4:12], before[:, 4:12]), "heads 2 and 3 of 4"
     assert not after[:, :4].any() and not after[:, 12:].any()
     assert before[:, :4].any(), "the model is as it was"

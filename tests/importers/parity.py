@@ -21,7 +21,8 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
 from sparsenmt.importers.foreign_model import ForeignModel
-from sparsenmt.importers.huggingface import Config, convert, read_weights
+from sparsenmt.importers.huggingface import Config, convert, read_weights, weight_files
+from sparsenmt.importers.huggingface_tokenizers import HuggingFaceTokenizers
 from sparsenmt.model.protocol import NEVER, Source
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe import schema
@@ -64,7 +65,8 @@ class Imported:
         words = (Words(len(source)), Words(len(target)))
         both = cast("Any", words[0] if rows == target_rows else words[1])
         tokenizers = Tokenizers(cast("Any", words[0]), both, rows == target_rows)
-        return Imported(folder, convert(config, read_weights(folder), tokenizers, source, target), source, target)
+        tokens = HuggingFaceTokenizers(tokenizers, source, target)
+        return Imported(folder, convert(config, read_weights(weight_files(folder)), tokens), source, target)
 
     def model(self, dtype: torch.dtype = torch.float32) -> Transformer:
         """The model with the weights of the import."""

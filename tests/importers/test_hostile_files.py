@@ -20,7 +20,7 @@ import yaml
 
 from sparsenmt import model_directory
 from sparsenmt.errors import UserError
-from sparsenmt.importers.huggingface import read_weights
+from sparsenmt.importers.huggingface import read_weights, weight_files
 from sparsenmt.importers.marian_files import read_marian_file
 from sparsenmt.importers.marian_vocabularies import read_vocabulary
 from sparsenmt.process.interrupts import Interrupted
@@ -347,7 +347,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     (source / "model.safetensors").unlink()
     os.mkfifo(source / "pytorch_model.bin")
     with pytest.raises(UserError, match=r"pytorch_model\.bin: it is a pipe or a device"):
-        read_weights(source)
+        read_weights(weight_files(source))
 
 
 def test_places_that_cannot_be(lab: Lab) -> None:

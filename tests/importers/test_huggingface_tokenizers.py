@@ -12,7 +12,7 @@ import pytest
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.data.vocabulary import BOS, EOS, UNK
 from sparsenmt.errors import UserError
-from sparsenmt.importers.huggingface_tokenizers import HuggingFaceTokenizers, tokenizer_limit
+from sparsenmt.importers.huggingface_tokenizers import HuggingFaceTokenizers
 
 GOLDEN = Path(__file__).parent / "golden-tokenizers"
 LINES = (GOLDEN / "lines.txt").read_text(encoding="utf-8").split("\n")
@@ -146,9 +146,13 @@ def test_a_table_that_is_too_small() -> None:
 
 @pytest.mark.parametrize(("value", "limit"), [(512, 512), (10**30, None), (1e30, None), (None, None), (0, None)])
 def test_the_length_that_a_tokenizer_names(value: Any, limit: int | None, tmp_path: Path) -> None:
-    assert tokenizer_limit(tmp_path) is None
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": value}), encoding="utf-8")
-    assert tokenizer_limit(tmp_path) == limit
+    shutil.copytree(GOLDEN / "pegasus", tmp_path / "model")
+    settings = tmp_path / "model" / "tokenizer_config.json"
+    settings.write_text(json.dumps({"model_max_length": value}), encoding="utf-8")
+    config = FAMILIES["pegasus"]["config"]
+    assert HuggingFaceTokenizers.read(tmp_path / "model", config).limit == limit
+    settings.unlink()
+    assert HuggingFaceTokenizers.read(tmp_path / "model", config).limit is None
 
 
 ADDED = ["opus-mt", "opus-mt-several-targets", "mbart-25", "mbart-50", "m2m-100", "nllb", "pegasus", "bart"]
@@ -251,6 +255,23 @@ def test_what_a_tokenizer_does_at_random_is_off_and_said(tmp_path: Path) -> None
     (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
     read = HuggingFaceTokenizers.read(tmp_path / "model", FAMILIES["m2m-100"]["config"])
     assert read.notes == ("`enable_sampling` of the tokenizer is off: a text is divided in one way.",)
+
+
+CLS = {"type": "BertProcessing", "cls": ["<pad>", 0], "sep": ["</s>", 1]}
+AROUND = {"nothing": (None, "puts no tokens around a source"), "another": (CLS, "not <pad> TEXT </s> of")}
+
+
+@pytest.mark.parametrize("name", AROUND)
+@pytest.mark.parametrize("described", [True, False])
+def test_what_a_described_tokenizer_puts_around_a_source(name: str, described: bool, tmp_path: Path) -> None:
+    """Also where SentencePiece's model divides text here: Transformers reads ``tokenizer.json`` by its class."""
+    after, said = AROUND[name]
+    shutil.copytree(GOLDEN / "pegasus", tmp_path / "model")
+    (tmp_path / "model" / "tokenizer.json").write_text(json.dumps({"post_processor": after}), encoding="utf-8")
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast" if described else "PegasusTokenizerFast"}
+    (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    read = HuggingFaceTokenizers.read(tmp_path / "model", FAMILIES["pegasus"]["config"])
+    assert [said in note for note in read.notes if "a source" in note or "Sources" in note] == [True] * described
 
 
 def test_a_tokenizer_json_that_was_saved_in_training(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import yaml
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.data.vocabulary import SPECIAL_TOKENS
 from sparsenmt.errors import UserError
-from sparsenmt.importers.marian import read_marian
+from sparsenmt.importers.marian import read as read_marian
 from sparsenmt.importers.marian_shortlist import read_marian_shortlist
 from sparsenmt.importers.marian_vocabularies import read_vocabulary
 from sparsenmt.store import Bundle, open_model

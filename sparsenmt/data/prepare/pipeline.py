@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain, count, islice, repeat, tee
@@ -218,7 +217,11 @@ class _Preparation:
         }
         stages = Stages(self._staging, task, self._progress)
         stage_names = [directory.name for directory in self._directories]
-        with self._encoders(idle=all(map(stages.is_finished, stage_names))) as pool:
+        packs = self._data.is_language_model or self._data.documents is not None
+        # This process encodes where lines are packed, or none are left.
+        alone = packs or all(map(stages.is_finished, stage_names))
+        processes = None if alone else self._processes
+        with encoder_pool(self._staging / "tokenizers", self._data.filters, processes) as pool:
             stages.run("vocabularies", self._make_tokenizers)
             tokenizers = Tokenizers.load(self._staging / "tokenizers")
             works = [partial(self._write, number, tokenizers, pool) for number in range(len(stage_names))]
@@ -242,12 +245,6 @@ class _Preparation:
         Raises:
             UserError: it is missing or does not fit the texts.
         """
-
-    def _encoders(self, *, idle: bool) -> AbstractContextManager[EncoderPool]:
-        """The processes that encode the corpora; this one if lines are packed, or none are left."""
-        packs = self._data.is_language_model or self._data.documents is not None
-        processes = None if packs or idle else self._processes
-        return encoder_pool(self._staging / "tokenizers", self._data.filters, processes)
 
     def _make_tokenizers(self) -> None:
         """Save the tokenizers: those of a model, or new ones."""

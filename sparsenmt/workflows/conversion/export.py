@@ -16,7 +16,7 @@ from sparsenmt.workflows.decoding.depth_choice import at_depth
 def export_model(
     model: Path,
     output: Path,
-    target: model_export.Target,
+    target: str,
     *,
     encoder_layers: int | None = None,
     decoder_layers: int | None = None,
@@ -33,5 +33,5 @@ def export_model(
     bundle = open_model(model, device=torch.device("cpu"), dtype=None)
     options = at_depth(bundle.model.plan, bundle.recipe.decoding, encoder_layers, decoder_layers)
     plain = model_export.export_model(bundle, output, target, options.depth, source=model)
-    layers = f"{len(plain.encoder)} encoder and {len(plain.decoder)} decoder layers"
+    layers = f"{plain.encoder_layers} encoder and {plain.decoder_layers} decoder layers"
     notify(f"{output}: {layers}, {parameter_count(plain):,} weights; README.md shows how to run it")

@@ -12,18 +12,13 @@ from sparsenmt import model_directory
 from sparsenmt.assemble import build_model, load_resolved_recipe
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.errors import UserError
-from sparsenmt.importers import huggingface, marian
 from sparsenmt.importers.foreign_model import ForeignModel
+from sparsenmt.importers.programs import read_foreign_model
 from sparsenmt.process.progress import notify
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.storage.files import check_absent, new_directory, sha256_file, write_text
 
 README = "README.md"
-_KNOWN = (
-    "a folder of Hugging Face Transformers with config.json: "
-    + ", ".join(f.title for f in huggingface.FAMILIES.values())
-    + "; or a model of Marian: a folder with decoder.yml, or a .npz or .bin file with --vocabulary"
-)
 _DATA = ("train", "dev")
 _LANGUAGE = re.compile(r"[A-Za-z0-9]+([-_@][A-Za-z0-9]+)*")
 
@@ -61,12 +56,12 @@ def import_model(request: ImportRequest) -> None:
             where=str(request.output),
             hint="Name a directory elsewhere.",
         )
-    found, files = _read(request.source, request.vocabularies)
+    found = read_foreign_model(request.source, request.vocabularies)
     recipe = _recipe(request, found)
     sizes = {"source_size": found.tokenizers.source.size, "target_size": found.tokenizers.target.size}
     with torch.device("meta"):
         build_model(recipe.model, **sizes, seed=0).load_state_dict(found.weights, assign=True)  # names and shapes
-    hashes = {path.name: sha256_file(path) for path in files}
+    hashes = {path.name: sha256_file(path) for path in found.files}
     origin = {"path": str(request.source.resolve()), "weights": hashes, "notes": list(found.notes)}
     with new_directory(request.output.resolve(), request.source) as partial:
         parts = partial, recipe, found.tokenizers, FeatureSet({})
@@ -74,23 +69,6 @@ def import_model(request: ImportRequest) -> None:
         model_directory.write_weights(partial, found.weights, after=0, made_of=[])
         write_text(partial / README, _readme(request, found))
     _tell(request, recipe, found)
-
-
-def _read(source: Path, vocabularies: tuple[Path, ...]) -> tuple[ForeignModel, list[Path]]:
-    """Read a model, and name the files of its weights."""
-    if not source.exists():
-        raise UserError("there is no such file or folder", where=str(source), hint=f"Name {_KNOWN}.", missing=source)
-    if (source / huggingface.CONFIG).is_file():
-        if vocabularies:
-            raise UserError(
-                f"{source} has its tokenizers beside its weights",
-                where="--vocabulary",
-                hint="Leave it out: it belongs to a single .npz or .bin file of Marian.",
-            )
-        return huggingface.read(source), huggingface.weight_files(source)
-    if marian.is_marian(source):
-        return marian.read_marian(source, vocabularies), [marian.marian_files(source, vocabularies).model]
-    raise UserError("is no model that can be imported", where=str(source), hint=f"Name {_KNOWN}.")
 
 
 def _recipe(request: ImportRequest, found: ForeignModel) -> Recipe:

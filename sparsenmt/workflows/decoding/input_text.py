@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sparsenmt.data.input_line import InputLine, attach_documents, attach_tags, numbered_lines
 from sparsenmt.data.tagging.tagged_text import TagFile
-from sparsenmt.data.text import byte_lines, check_readable, decode_lines, read_lines
+from sparsenmt.data.text import check_readable, read_lines, stream_lines
 from sparsenmt.errors import UserError
 from sparsenmt.process.progress import notify
 from sparsenmt.recipe import schema
@@ -42,16 +42,7 @@ class UnchangedFile:
 
 def read_text(path: Path | None) -> Iterator[str]:
     """Read the lines of a file, or of standard input."""
-    return read_lines(path) if path is not None else decode_lines(_standard_input(), "stdin")
-
-
-def _standard_input() -> Iterator[bytes]:
-    """Yield the lines of standard input; UserError if they are gzipped, which only files may be."""
-    for number, line in enumerate(byte_lines(sys.stdin.buffer, "stdin")):
-        if number == 0 and line.startswith(b"\x1f\x8b"):
-            hint = "Decompress it first, for instance with `zcat`, or name the file with --input."
-            raise UserError("this is gzip, not text", where="stdin", hint=hint)
-        yield line
+    return read_lines(path) if path is not None else stream_lines(sys.stdin.buffer, "stdin")
 
 
 def check_companion(path: Path | None, content: str) -> None:

@@ -1,0 +1,51 @@
+"""A format for which a model is exported: what it needs, what is written, and how it is run."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparsenmt.export.plain_transformer import PlainTransformer
+from sparsenmt.export.table import TARGETS
+from sparsenmt.recipe import schema
+from sparsenmt.store import Bundle
+
+
+@dataclass(frozen=True)
+class ExportTarget:
+    """A format for which a model is exported.
+
+    Args:
+        name: of the program, for messages.
+        check: raises UserError if the package that writes the files is missing.
+        write: writes the model of a bundle into a directory, which has SentencePiece models if the last argument is
+            True.
+        usage: returns the code that runs the model, for the README; arguments as for ``write``.
+        notes: returns what a user must know of the model.
+        copies_unknown: says how the program replaces unknown tokens; "": it does not.
+    """
+
+    name: str
+    check: Callable[[], None]
+    write: Callable[[PlainTransformer, Bundle, Path, bool], None]
+    usage: Callable[[PlainTransformer, Bundle, bool], str]
+    notes: Callable[[PlainTransformer], list[str]]
+    copies_unknown: str = ""
+
+
+def load_target(name: str) -> ExportTarget:
+    """The format of a name in `TARGETS`."""
+    target: ExportTarget = importlib.import_module(TARGETS[name].module).TARGET
+    return target
+
+
+def longest_output(plain: PlainTransformer, decoding: schema.Decoding) -> int:
+    """The longest output, EOS included; one that depends on the source: as many tokens as there are positions."""
+    return plain.max_positions if decoding.max_length_factor else decoding.max_length_offset
+
+
+def length_penalty(decoding: schema.Decoding) -> float:
+    """The exponent of the length in the length penalty; 1 if the recipe uses another penalty."""
+    return {"average": decoding.alpha, "none": 0.0}.get(decoding.length_penalty, 1.0)
