@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance import checks
-from tests.conformance.cases import FAST_PAIRS, Case, mixes, pairs
+from tests.conformance.cases import FAST_PAIRS, THOROUGH_PAIRS, Case, mixes, pairs
 from tests.conformance.support import bench_or_skip, run
 
 PAIRS = pairs()
@@ -21,14 +21,14 @@ ALL = (
 )
 
 
-@pytest.mark.parametrize("case", PAIRS[:FAST_PAIRS], ids=map(str, PAIRS[:FAST_PAIRS]))
+def marks(number: int) -> tuple[pytest.MarkDecorator, ...]:
+    if number < FAST_PAIRS:
+        return ()
+    return (pytest.mark.thorough,) if number < THOROUGH_PAIRS else (pytest.mark.slow,)
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=str(case), marks=marks(i)) for i, case in enumerate(PAIRS)])
 def test_pair(case: Case) -> None:
-    run(bench_or_skip(case), *ALL)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", PAIRS[FAST_PAIRS:], ids=map(str, PAIRS[FAST_PAIRS:]))
-def test_more_pairs(case: Case) -> None:
     run(bench_or_skip(case), *ALL)
 
 
