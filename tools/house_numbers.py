@@ -29,10 +29,8 @@ OPTIONAL_PACKAGES = {
         "matplotlib",
         "spacy",
         "stanza",
-        "tensorboard",
         "tokenizers",
         "torch.utils.tensorboard",
-        "transformers",
     ),
     *("rouge_score", "sacrebleu"),  # installed, but slow to load
     *("fcntl", "resource"),  # of the standard library, but not on every system
@@ -89,7 +87,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "importers": (2_590, 0),
     "model": (4_810, 0),
     "native": (3_740, 3_280),
-    "recipe": (3_600, 0),
+    "recipe": (3_610, 0),
     "report": (1_210, 0),
     "sparsity": (3_070, 920),
     "training": (2_950, 0),
@@ -121,7 +119,7 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 57_980,
+    "lines": 57_990,
     "lines_of_cpp": 4_190,
     "import_circles": 2,
     "kernel_importers": 16,
@@ -354,6 +352,18 @@ def stale_reasons(package: Package) -> list[str]:
     """Reasons that no module needs any more."""
     lonely = one_importer_modules(package)
     return [module for module, reason in REASONS.items() if lonely.get(module, ("", None))[1] != reason]
+
+
+def stale_exceptions(package: Package) -> list[str]:
+    """Optional packages that no function imports, and public modules that are not there or are imported."""
+    in_functions = {each.imported for each in imports(package) if each.in_function or each.for_types}
+    unused = [
+        name
+        for name in sorted(OPTIONAL_PACKAGES)
+        if not any(f"{each}.".startswith(f"{name}.") for each in in_functions)
+    ]
+    users = importers(package)
+    return unused + [module for module in sorted(PUBLIC) if users.get(module, {""})]
 
 
 def import_circles(package: Package) -> list[list[str]]:
