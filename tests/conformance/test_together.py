@@ -7,6 +7,7 @@ import pytest
 from tests.conformance import checks
 from tests.conformance.cases import FAST_PAIRS, THOROUGH_PAIRS, Case, mixes, pairs
 from tests.conformance.support import bench_or_skip, run
+from tests.examples import examples
 
 PAIRS = pairs()
 MIXES = mixes()
@@ -32,7 +33,7 @@ def test_pair(case: Case) -> None:
     run(bench_or_skip(case), *ALL)
 
 
-@pytest.mark.parametrize("case", MIXES, ids=[f"{i}-{case}" for i, case in enumerate(MIXES)])
+@examples("case", MIXES, fast=8, ids=str)
 def test_mix(case: Case) -> None:
     bench = bench_or_skip(case)
     run(bench, *ALL)
