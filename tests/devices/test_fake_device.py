@@ -8,7 +8,7 @@ one place which function may read from the device, copy to it, or make a tensor 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -96,6 +96,10 @@ ALLOWED: Mapping[tuple[Kind, str], tuple[int, str]] = {
     ("upload", "toys/tag_filter.py: _is_any"): (6, "a toy"),
 }
 """(kind, function) -> (the most events in one part, the reason)."""
+
+
+MET: set[tuple[Kind, str]] = set()
+"""What was read, copied or made in the parts that ran in this process."""
 
 
 def first_places() -> list[Plug]:
@@ -219,7 +223,8 @@ RUNS: Mapping[Part, Callable[[Run], None]] = {
 
 
 def undeclared(fake: FakeDevice, part: str) -> list[str]:
-    """Return the reads of a part beyond those of `ALLOWED`."""
+    """Return the reads of a part beyond those of `ALLOWED`; those that there are stand in `MET`."""
+    MET.update(fake.counts())
     return [
         f"{part}: {where}: {kind} x {count}, allowed: {ALLOWED.get((kind, where), (0, ''))[0]}"
         for (kind, where), count in fake.counts().items()
@@ -262,6 +267,15 @@ def test_every_method(case: Case) -> None:
         assert not run_parts(case)
     except UserError as error:
         pytest.skip(f"refused: {error}")
+
+
+@pytest.mark.thorough
+def test_what_is_allowed_happens() -> None:
+    """A read that no part of any method needs any more is not allowed for ever."""
+    for case in CASES:
+        with suppress(UserError):
+            run_parts(case)
+    assert sorted(ALLOWED.keys() - MET) == []
 
 
 PLANTS: Mapping[Part, tuple[type, str]] = {
