@@ -73,7 +73,7 @@ SANITIZED := SPARSENMT_NATIVE_FLAGS="-g -O1 -fno-omit-frame-pointer -fno-sanitiz
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
 sanitize: $(STAMP)  ## Run the kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer (GCC)
 	@preload="$$(for name in libasan.so libubsan.so libstdc++.so.6; do $(SANITIZED_CXX) -print-file-name=$$name; done)"; \
-		OMP_NUM_THREADS=1 $(SANITIZED) LD_PRELOAD="$$(echo $$preload)" $(BIN)/python -m pytest -s -n 0 $(KERNEL_TESTS)
+		OMP_NUM_THREADS=1 $(SANITIZED) LD_PRELOAD="$$(echo $$preload)" $(BIN)/python -m pytest -s -n 0 -m "not slow" $(KERNEL_TESTS)
 
 mutants: $(STAMP)  ## Damage formulas and kernels in many ways, one at a time; tests must fail for each
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tools.mutants

@@ -269,7 +269,7 @@ def test_every_method(case: Case) -> None:
         pytest.skip(f"refused: {error}")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_what_is_allowed_happens() -> None:
     """A read that no part of any method needs any more is not allowed for ever."""
     for case in CASES:
