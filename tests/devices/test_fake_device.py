@@ -61,20 +61,16 @@ ALLOWED: Mapping[tuple[Kind, str], tuple[int, str]] = {
     ("read", "training/gradients.py: _backward_encoder"): (4, "a filter's loss, once for each exit"),
     ("read", "training/gradients.py: _mean_shares"): (8, "a filter's shares, two for each exit"),
     ("read", "training/gradients.py: clip_gradients"): (1, "the norm: an update that is not finite is skipped"),
-    ("read", "training/loss.py: _excluded"): (4, "tokens that the output excludes, once for each exit"),
-    ("read", "training/loss.py: backward_through_projection"): (4, "the mean of an output bias"),
     ("upload", "training/gradients.py: backward"): (8, "shares of the exits"),
     ("upload", "model/embeddings.py: forward"): (2, "the table of positions, once"),
     ("upload", "sparsity/pos.py: dropped"): (3, "the categories, once a filter"),
     # Once a batch: compaction makes a memory smaller.
     ("read", "model/compaction.py: apply_gates"): (6, "whether anything was dropped, once a filter"),
-    ("read", "model/compaction.py: _compact"): (6, "the width of the compacted memory, once a filter"),
     # Once a layer of a batch.
     ("read", "model/attend.py: memory_mask"): (len(SEARCHES), "whether a sentence has no memory, once a memory"),
     ("read", "sparsity/adaptive_span.py: reach"): (2 * LAYERS, "learned spans decide the shapes of bands"),
     ("read", "sparsity/simplex/newton.py: _solve"): (STEPS * LAYERS * 8, _NEWTON),
     ("read", "sparsity/simplex/newton.py: _between"): (STEPS * LAYERS, "rows with an alpha of 1"),
-    ("read", "sparsity/simplex/newton.py: _solve_guarded"): (STEPS * LAYERS * 8, _NEWTON),
     ("read", "sparsity/routing_transformer.py: _gather"): (16, "F.one_hot looks at its numbers on a CPU only"),
     ("address", "sparsity/transformer_xl.py: _vectors"): (STEPS * LAYERS, "identity of a weight: it is not read"),
     ("read", "sparsity/simplex/newton.py: _bend"): (LAYERS, "the smallest alpha decides the formula"),
@@ -275,6 +271,8 @@ def test_what_is_allowed_happens() -> None:
     for case in CASES:
         with suppress(UserError):
             run_parts(case)
+    for case in TEXT_CASES:
+        test_language_models_with_segment_memory(case)
     assert sorted(ALLOWED.keys() - MET) == []
 
 
