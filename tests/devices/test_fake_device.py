@@ -40,7 +40,7 @@ from sparsenmt.training.precision import MasterWeights
 from sparsenmt.training.segments import accumulate_segment_gradients
 from sparsenmt.training.state import make_optimizer
 from tests.conformance.cases import VOCABULARY, Case, Plug, accepted, build_with, plugs, recipe_section
-from tests.conformance.support import language_model_section
+from tests.conformance.support import each, language_model_section
 from tests.devices.fake_device import CUDA, FakeDevice, Kind, WrongDeviceError
 from tests.toys import registered
 
@@ -257,7 +257,7 @@ def _no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "_found", asked)
 
 
-@pytest.mark.parametrize("case", CASES, ids=map(str, CASES))
+@each(CASES, fast=lambda case: case.has_first_examples)
 def test_every_method(case: Case) -> None:
     try:
         assert not run_parts(case)
