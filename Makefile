@@ -31,7 +31,7 @@ KERNEL_TESTS := tests/native/test_kernels.py tests/native/test_steps.py tests/na
 # One thread a process: the test processes share the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: help venv demo wheel test test-slow processors sanitize mutants lint check format bench gpu docs gallery demo-corpus clean distclean
+.PHONY: help venv demo wheel test test-all test-slow processors sanitize mutants lint check format bench gpu docs gallery demo-corpus clean distclean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /|/' | while IFS='|' read -r name text; do \
@@ -53,8 +53,11 @@ wheel: $(STAMP)  ## Build a wheel with compiled kernels into dist/
 	SPARSENMT_WHEEL_KERNELS=1 "$(BIN)/python" -m pip wheel --quiet --disable-pip-version-check --no-deps \
 		--wheel-dir dist .
 
-test: $(STAMP)  ## Run the tests, without the slow ones
+test: $(STAMP)  ## Run the fast tests
 	@$(PYTEST)
+
+test-all: $(STAMP)  ## Run the fast tests and the thorough ones: further examples and norms, fuzz, faults
+	@$(PYTEST) -m "not slow"
 
 # Most of them need real corpora: SPARSENMT_DATA names the folder that has multi30k/. They train the models that they
 # need; SPARSENMT_MODEL names a model directory to test instead.
@@ -70,7 +73,7 @@ SANITIZED := SPARSENMT_NATIVE_FLAGS="-g -O1 -fno-omit-frame-pointer -fno-sanitiz
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
 sanitize: $(STAMP)  ## Run the kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer (GCC)
 	@preload="$$(for name in libasan.so libubsan.so libstdc++.so.6; do $(SANITIZED_CXX) -print-file-name=$$name; done)"; \
-		OMP_NUM_THREADS=1 $(SANITIZED) LD_PRELOAD="$$(echo $$preload)" $(BIN)/python -m pytest -s -n 0 $(KERNEL_TESTS)
+		OMP_NUM_THREADS=1 $(SANITIZED) LD_PRELOAD="$$(echo $$preload)" $(BIN)/python -m pytest -s -n 0 -m "not slow" $(KERNEL_TESTS)
 
 mutants: $(STAMP)  ## Damage formulas and kernels in many ways, one at a time; tests must fail for each
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tools.mutants

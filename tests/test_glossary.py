@@ -47,12 +47,9 @@ BANNED_PHRASES = (
 )
 # (file, pattern): places where a word means something else, or repeats what stands in files or output.
 ALLOWED = {
-    ("tools/demo_corpus/", r"\b(rooms?|somebody)\b"): "a word of the demo language",
     ("sparsenmt/commands/decode.py", r"log_probability (\(natural\), )?pieces"): "a key of the JSON output",
-    ("", r"--unit (piece|pieces)\b|\[(characters|piece)\|(pieces|word)\]"): "a value of an option",
     ("sparsenmt/export/to_ctranslate2.py", r"\.pieces\("): "a method of tokenizers",
     ("sparsenmt/analysis/annotate.py", r"^text piece$"): "a column of the JSON and CSV output",
-    ("", r"sentence ?pieces?"): "the program",
 }
 
 
@@ -123,6 +120,20 @@ def test_banned_words_are_not_used(pattern: str) -> None:
     lines, use = found().get(pattern, []), BANNED.get(pattern)
     advice = f"write {use!r}" if use else "say it in plain words"
     assert not lines, f"{len(lines)} times {pattern}: {advice} (docs/reference/glossary.md)\n" + "\n".join(lines)
+
+
+@pytest.mark.parametrize("allowed", ALLOWED, ids=str)
+def test_what_is_allowed_is_used(allowed: tuple[str, str]) -> None:
+    folder, pattern = allowed
+    lines = (
+        without_code(line)
+        for path in files()
+        if path.relative_to(ROOT).as_posix().startswith(folder)
+        for _, line in prose(path)
+    )
+    found = (match.group() for line in lines for match in re.finditer(pattern, line, re.IGNORECASE))
+    words = re.compile("|".join((*BANNED, *BANNED_PHRASES)), re.IGNORECASE)
+    assert any(words.search(text) for text in found), "no line needs it"
 
 
 def test_the_glossary_has_the_words_to_use() -> None:

@@ -8,6 +8,7 @@ what is known only at run time becomes a placeholder in angle brackets.
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -165,8 +166,15 @@ class Catalogue:
                         names.add(node.name)
         return names
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> list[Entry]:
         """Everything found, by file and line."""
+        return self._entries
+
+    @functools.cached_property
+    def _entries(self) -> list[Entry]:
+        return list(self._find_entries())
+
+    def _find_entries(self) -> Iterator[Entry]:
         for module in self.modules:
             for node in ast.walk(module.tree):
                 if isinstance(node, ast.Call) and _callee(node) in {*self.errors, COMPLAINT}:
@@ -253,8 +261,7 @@ class Catalogue:
     def _named(self, module: Module, node: ast.expr, name: str, depth: int) -> list[str]:
         """The possible texts of a variable, a constant of the package or a parameter."""
         for function in module.functions(node):
-            assigned = list(_assigned(function, name))
-            if assigned:
+            if assigned := _assigned(function).get(name):
                 return [text for value in assigned for text in self._bound(module, value, depth - 1)]
             if self._parameter(module, function, name) is not None:
                 each = [self._texts(*argument, depth - 1) for argument in self._arguments(function, name)]
@@ -320,20 +327,25 @@ def _is_warning(node: ast.AST) -> bool:
     return False
 
 
-def _assigned(function: ast.FunctionDef, name: str) -> Iterator[ast.AST]:
-    """The values assigned to a variable in a function, and the loops whose variable it is."""
+@functools.cache
+def _assigned(function: ast.FunctionDef) -> dict[str, list[ast.AST]]:
+    """Variable -> the values assigned to it in a function, and the loops whose variable it is."""
+    found: dict[str, list[ast.AST]] = {}
     for node in ast.walk(function):
         match node:
-            case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name:
-                yield value
-            case ast.NamedExpr(target=ast.Name(id=target), value=value) if target == name:
-                yield value
-            case ast.AugAssign(target=ast.Name(id=target), value=value) if target == name:
-                yield value
+            case (
+                ast.Assign(targets=[ast.Name(id=target)], value=value)
+                | ast.NamedExpr(target=ast.Name(id=target), value=value)
+                | ast.AugAssign(target=ast.Name(id=target), value=value)
+            ):
+                found.setdefault(target, []).append(value)
             case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
-                yield from (b for a, b in zip(targets, values, strict=True) if isinstance(a, ast.Name) and a.id == name)
-            case ast.For(target=ast.Name(id=target)) if target == name:
-                yield node
+                for one, value in zip(targets, values, strict=True):
+                    if isinstance(one, ast.Name):
+                        found.setdefault(one.id, []).append(value)
+            case ast.For(target=ast.Name(id=target)):
+                found.setdefault(target, []).append(node)
+    return found
 
 
 def _results(function: ast.FunctionDef) -> Iterator[ast.expr]:

@@ -2,8 +2,9 @@
 
     python -m tools.house_numbers [CHECKOUT]
 
-Reads the sources, imports none of them. Ends with one line of JSON: name, numbers, bars, ok; the exit code is 1 if a
-number misses its bar. `tests/test_design_rules.py` uses the same functions.
+Reads the sources, imports none of them. Ends with one line of JSON: name, numbers, bars, open (the numbers that miss
+their bars), ok; the exit code is 1 if a number misses its bar. `tests/test_design_rules.py` uses the same functions,
+and fails for a number that misses its bar unless `OPEN` has it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "sparsenmt"
+CPP = (".cpp", ".h")
 
 OPTIONAL_PACKAGES = {
     *(
@@ -27,10 +29,8 @@ OPTIONAL_PACKAGES = {
         "matplotlib",
         "spacy",
         "stanza",
-        "tensorboard",
         "tokenizers",
         "torch.utils.tensorboard",
-        "transformers",
     ),
     *("rouge_score", "sacrebleu"),  # installed, but slow to load
     *("fcntl", "resource"),  # of the standard library, but not on every system
@@ -70,33 +70,28 @@ REASONS = {
 PUBLIC = {"sparsenmt.__main__"}
 """Modules that other programs import or start."""
 
-LINES = {
-    "the engine, the methods of five papers, their reports": 34_500,  # the bar of the reorganisation, kept at its end
-    "hardening: hostile files, kernels that fail, streams and processes that end": 2_050,
-    "measures: two-sided tests, scatter of seeds, the same scoring everywhere, chosen means, tables of papers": 1_700,
-    "language models: texts without a source, segment memory, scores by distance and content": 4_700,
-    "the first hour: text without spaces, unknown tokens, fonts and named axes, plain logs, options alike": 2_900,
-    "importers: foreign files and tokenizers, languages, what their models need, a recurrence, shortlists": 4_300,
-    "files of other programs: one door that bounds them and checks values before use": 250,
-    "cut vocabularies: of each kind of tokenizer, of tables and shortlists": 700,
-    "training of a part of a model: frozen parts, low-rank adapters": 450,
-    "a part of a model: what a run trains and keeps, gates that stay open; options of imports without effect": 100,
-    "production students at speed: an encoder in one call, a greedy search in one call": 650,
-    "several processes: buckets of gradients, resume with another number, shared decode, score and prepare": 900,
-    "training on a CPU: the loss, attention, dropout and products by their fastest operators, with gradients": 620,
-    "kernels in wheels: instruction sets, sources, doctor": 480,
-    "every machine: AMX, memory of training, number of threads, processes that leave a run": 60,
-    "memory of decoding: one copy of a table; questions that a device is not asked": 200,
-    "int8 without VNNI, windows in training, searches side by side, lines in blocks, large pages": 460,
-    "two threads of a search: methods that both call, one C struct, one heap; what a lost process leaves": 30,
-    "hours: windows without old buffers, models of one validation; the problems of training's kernels in own files": 50,
-    "memory of an hour: moments from the start, few kernels of oneDNN": 15,
-    "a GPU: fewer calls a step and an update, no kernels asked, benchmarks on a device": 60,
-    "a validation of two sentences before training; one mask of the memory for all steps": 35,
-    "kernels without memory, what they are kept for, and what they have lost; shapes that they check": 60,
-    "the field: foreign tokenizers and search settings, text of any length and kind told, tests of few segments": 2_750,
+TOP = "(top)"
+"""The name of the package's modules that lie in no folder of it."""
+
+BUDGETS: dict[str, tuple[int, int]] = {
+    "(top)": (4_050, 0),
+    "analysis": (4_710, 0),
+    "commands": (2_810, 0),
+    "data": (8_130, 0),
+    "decoding": (3_030, 0),
+    "depth_selector": (1_150, 0),
+    "evaluation": (2_570, 0),
+    "export": (810, 0),
+    "importers": (2_590, 0),
+    "model": (4_810, 0),
+    "native": (3_740, 3_280),
+    "recipe": (3_610, 0),
+    "report": (1_210, 0),
+    "sparsity": (3_070, 920),
+    "training": (2_950, 0),
+    "workflows": (8_830, 0),
 }
-"""The most lines of the package: what was planned for each part. New abilities get a line of their own here."""
+"""Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 
 BARS = {
     "function_imports": 0,
@@ -105,9 +100,33 @@ BARS = {
     "one_importer_without_reason": 0,
     "modules_without_importer": 0,
     "stale_reasons": 0,
-    "lines": sum(LINES.values()),
+    "over_budget": 0,
+    "stale_budgets": 0,
+    "lines": 50_000,
+    "lines_of_cpp": 4_000,
+    "import_circles": 0,
+    "kernel_importers": 0,
+    "members_of_engine": 8,
+    "members_of_training_protocol": 16,
+    "methods_of_transformer": 20,
+    "bytes_of_pages": 300_000,
 }
 """The most that each number may be."""
+
+MISSING = "no such class"
+"""The number of members of a class that is not there."""
+
+OPEN: dict[str, int | str] = {
+    "lines": 57_990,
+    "lines_of_cpp": 4_190,
+    "import_circles": 2,
+    "kernel_importers": 16,
+    "members_of_engine": MISSING,
+    "members_of_training_protocol": 35,
+    "methods_of_transformer": 34,
+    "bytes_of_pages": 556_000,
+}
+"""Number -> its greatest value as long as it misses its bar. One that reaches its bar is taken out."""
 
 
 @dataclass(frozen=True)
@@ -258,14 +277,18 @@ def _in(module: str, folder: str) -> bool:
 # Modules and their importers
 
 
-def importers(package: Package) -> dict[str, set[str]]:
-    """Module -> the other modules that import it, or name it in a string, as tables of lazy imports do."""
+def importers(package: Package, *, named: bool = True) -> dict[str, set[str]]:
+    """Module -> the other modules that import it.
+
+    Args:
+        named: count those that name it in a string, too, as tables of lazy imports do.
+    """
     found: dict[str, set[str]] = {module: set() for module in package.trees}
     for each in imports(package):
         target = resolve(each.imported, package)
         if target and target != each.importer:
             found[target].add(each.importer)
-    for module, tree in package.trees.items():
+    for module, tree in package.trees.items() if named else ():
         for name in _named_modules(tree, package):
             if name != module:
                 found[name].add(module)
@@ -329,6 +352,49 @@ def stale_reasons(package: Package) -> list[str]:
     return [module for module, reason in REASONS.items() if lonely.get(module, ("", None))[1] != reason]
 
 
+def stale_exceptions(package: Package) -> list[str]:
+    """Optional packages that no function imports, and public modules that are not there or are imported."""
+    in_functions = {each.imported for each in imports(package) if each.in_function or each.for_types}
+    unused = [
+        name
+        for name in sorted(OPTIONAL_PACKAGES)
+        if not any(f"{each}.".startswith(f"{name}.") for each in in_functions)
+    ]
+    users = importers(package)
+    return unused + [module for module in sorted(PUBLIC) if users.get(module, {""})]
+
+
+def import_circles(package: Package) -> list[list[str]]:
+    """Groups of modules that import each other, imports for type checkers and in functions counted."""
+    imported: defaultdict[str, set[str]] = defaultdict(set)
+    for module, users in importers(package, named=False).items():
+        for user in users:
+            imported[user].add(module)
+
+    def reached(start: str) -> set[str]:
+        found: set[str] = set()
+        waiting = [start]
+        while waiting:
+            new = imported[waiting.pop()] - found
+            found |= new
+            waiting += new
+        return found
+
+    all_reached = {module: reached(module) for module in package.trees}
+    circles = {
+        tuple(sorted(other for other in found if module in all_reached[other]))
+        for module, found in all_reached.items()
+        if module in found
+    }
+    return [list(circle) for circle in sorted(circles)]
+
+
+def kernel_importers(package: Package) -> list[str]:
+    """Modules outside `native/` and `engine/` that import what is in `native/`."""
+    users = {each.importer for each in imports(package) if _in(each.imported, "native")}
+    return sorted(user for user in users if not _in(user, "native") and not _in(user, "engine"))
+
+
 # Classes and sizes
 
 
@@ -347,6 +413,29 @@ def repeated_class_names(package: Package) -> dict[str, list[str]]:
     return {name: places for name, places in class_names(package).items() if len(places) > 1}
 
 
+def members(package: Package, name: str) -> list[str] | None:
+    """Functions and annotated attributes of a class and of its bases in the package; None: there is no such class."""
+    classes = {
+        node.name: node for tree in package.trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    }
+    if name not in classes:
+        return None
+    found = []
+    for base in classes[name].bases:
+        found += members(package, ast.unparse(base)) or []
+    for statement in classes[name].body:
+        match statement:
+            case ast.FunctionDef(name=member) | ast.AnnAssign(target=ast.Name(id=member)):
+                found.append(member)
+    return sorted(set(found))
+
+
+def count_members(package: Package, name: str) -> int | str:
+    """The number of `members`, or `MISSING`."""
+    found = members(package, name)
+    return MISSING if found is None else len(found)
+
+
 def line_count(path: Path) -> int:
     """The lines of a file."""
     return path.read_bytes().count(b"\n")
@@ -359,6 +448,44 @@ def command_files(package: Package) -> tuple[int, int, str, int]:
     longest = max(every, key=line_count)
     direct = sum(path.parent == folder for path in every)
     return direct, len(every), longest.relative_to(folder).as_posix(), line_count(longest)
+
+
+def package_lines(package: Package) -> dict[str, tuple[int, int]]:
+    """Package (folder of the root, or `TOP`) -> its lines of Python and of C++."""
+    found: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for path in package.folder.rglob("*"):
+        is_cpp = path.suffix in CPP
+        if is_cpp or path.suffix == ".py":
+            folders, lines = path.relative_to(package.folder).parts[:-1], line_count(path)
+            python, cpp = found[folders[0] if folders else TOP]
+            found[folders[0] if folders else TOP] = (python, cpp + lines) if is_cpp else (python + lines, cpp)
+    return dict(sorted(found.items()))
+
+
+def over_budget(package: Package) -> list[str]:
+    """Packages that have more lines than their budget, or none."""
+    return [
+        f"{name}: {lines} lines of {language}, not {budget}"
+        for name, counts in package_lines(package).items()
+        for language, lines, budget in zip(("Python", "C++"), counts, BUDGETS.get(name, (0, 0)), strict=True)
+        if lines > budget
+    ]
+
+
+def stale_budgets(package: Package) -> list[str]:
+    """Budgets of packages that are not there."""
+    return sorted(BUDGETS.keys() - package_lines(package).keys())
+
+
+def pages(package: Package) -> dict[str, int]:
+    """Page of the documentation -> bytes; generated pages and the records of what was measured do not count."""
+    folder = package.folder.parent / "docs"
+    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*.md"))}
+    return {
+        name: len(text)
+        for name, text in files.items()
+        if not name.startswith("records/") and b"<!-- Generated from " not in text[:1000]
+    }
 
 
 # The report
@@ -384,8 +511,38 @@ def numbers(package: Package) -> dict[str, int | str]:
         "modules": len(sizes),
         "longest_file": max(sizes, key=lambda module: sizes[module]),
         "longest_file_lines": max(sizes.values()),
+        "over_budget": len(over_budget(package)),
+        "stale_budgets": len(stale_budgets(package)),
         "lines": sum(sizes.values()),
+        "lines_of_cpp": sum(cpp for _, cpp in package_lines(package).values()),
+        "import_circles": len(import_circles(package)),
+        "kernel_importers": len(kernel_importers(package)),
+        "members_of_engine": count_members(package, "Engine"),
+        "members_of_training_protocol": count_members(package, "TranslationModel"),
+        "methods_of_transformer": count_members(package, "Transformer"),
+        "bytes_of_pages": sum(pages(package).values()),
     }
+
+
+def missed(found: dict[str, int | str]) -> list[str]:
+    """Numbers that do not reach their bars."""
+    return [name for name, bar in BARS.items() if not reaches(found[name], bar)]
+
+
+def reaches(value: int | str, bar: int | str) -> bool:
+    """Return True if a number is at most a bar. A class that is missing reaches only a bar that says so."""
+    return value == bar if isinstance(value, str) or isinstance(bar, str) else value <= bar
+
+
+def broken(found: dict[str, int | str]) -> list[str]:
+    """Describe the numbers that miss their bars but are not in `OPEN`, are worse than there, or are there in vain."""
+    wrong = [f"{name}: {found[name]}, not {BARS[name]}" for name in missed(found) if name not in OPEN]
+    for name, before in OPEN.items():
+        if name not in missed(found):
+            wrong.append(f"{name}: {found[name]} reaches its bar: take it out of OPEN")
+        elif before != MISSING and not reaches(found[name], before):
+            wrong.append(f"{name}: {found[name]}, was {before}, and shall be {BARS[name]}")
+    return wrong
 
 
 def report(package: Package) -> str:
@@ -403,6 +560,15 @@ def report(package: Package) -> str:
         ),
         ("Modules that nothing imports", modules_without_importer(package)),
         ("Reasons that no module needs", stale_reasons(package)),
+        ("Circles of imports", [" <-> ".join(circle) for circle in import_circles(package)]),
+        ("Modules outside native/ and engine/ that import kernels", kernel_importers(package)),
+        ("Pages, without records/ and generated ones", [f"{k}: {v} bytes" for k, v in pages(package).items()]),
+        (
+            "Lines of Python and C++, and their budgets",
+            [f"{k}: {v}, budget {BUDGETS.get(k, 'none')}" for k, v in package_lines(package).items()],
+        ),
+        ("Packages over their budget", over_budget(package)),
+        ("Budgets of no package", stale_budgets(package)),
     ]
     return "\n".join(f"{title}: {len(lines)}\n" + "".join(f"  {line}\n" for line in lines) for title, lines in sections)
 
@@ -411,11 +577,12 @@ def main() -> None:
     """Print the report of a checkout."""
     package = read_package(Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT)
     found = numbers(package)
-    ok = all(int(found[name]) <= bar for name, bar in BARS.items())
+    still_open = missed(found)
     print(report(package))
     for name, value in found.items():
         print(f"{name:28}{value:>24}" + (f"   at most {BARS[name]}" if name in BARS else ""))
-    print(json.dumps({"name": "house_numbers", "numbers": found, "bars": BARS, "ok": ok}))
+    ok = not still_open
+    print(json.dumps({"name": "house_numbers", "numbers": found, "bars": BARS, "open": still_open, "ok": ok}))
     sys.exit(not ok)
 
 

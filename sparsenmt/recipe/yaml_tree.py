@@ -7,6 +7,7 @@ whole numbers.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import stat
@@ -25,6 +26,7 @@ from sparsenmt.storage.files import without_mark
 _MAX_BYTES = 1_000_000  # of a file
 _MAX_VALUES = 100_000  # of a file, with its aliases expanded
 _MAX_DEPTH = 50
+_MAX_KEPT = 30_000  # characters of a text that stays parsed
 
 Scalar = str | int | float | bool | None
 
@@ -386,7 +388,7 @@ def _compose(text: str, name: str) -> yaml.Node | None:
         UserError: invalid YAML; its place begins with ``name``.
     """
     try:
-        return yaml.compose(text, Loader=_Loader)
+        return _composed(text) if len(text) <= _MAX_KEPT else yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
@@ -405,6 +407,12 @@ def _compose(text: str, name: str) -> yaml.Node | None:
         raise UserError(
             "invalid YAML: it is nested too deeply", where=name, hint="Look for brackets that are never closed."
         ) from None
+
+
+@functools.lru_cache(maxsize=8)
+def _composed(text: str) -> yaml.Node | None:
+    """Compose a text once: a command reads the recipe of a model directory several times."""
+    return yaml.compose(text, Loader=_Loader)
 
 
 def _syntax_complaint(error: yaml.MarkedYAMLError) -> Complaint:

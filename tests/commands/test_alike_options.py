@@ -74,6 +74,7 @@ def test_the_options_of_the_machine_stand_wherever_a_model_runs() -> None:
 
 def test_alike_options_have_the_same_help_and_type() -> None:
     assert isinstance(cli, LazyGroup)
+    assert {name for name, _ in commands(cli)} >= OTHER_HELP
     described: dict[str, set[tuple[str, str]]] = {}
     for name, command in commands(cli):
         for option in MACHINE if name not in OTHER_HELP else ():

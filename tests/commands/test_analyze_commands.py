@@ -18,6 +18,7 @@ from sparsenmt.data.text import read_lines
 from tests.analysis.support import add_gates
 from tests.analysis.test_plots import check_picture
 from tests.commands.support import Run
+from tests.examples import examples
 
 REPORTS = {
     "pos": ["--tags", "tags"],
@@ -69,7 +70,7 @@ def tables(path: Path) -> dict[str, list[dict[str, Any]]]:
     return loaded
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg"])
+@examples("suffix", ["png", "svg"])
 @pytest.mark.parametrize(("name", "options"), REPORTS.items(), ids=REPORTS)
 def test_every_report(command: Run, place: Path, name: str, options: list[str], suffix: str) -> None:
     files = ["--json", "r.json", "--csv", "r.csv", "--plot", f"r.{suffix}"]

@@ -23,6 +23,7 @@ from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.resumable import resumable_output
 from sparsenmt.storage.tensors import load_tensors, save_tensors
 from tests.commands.support import Result, Run, program
+from tests.examples import examples
 
 LINES = 20  # of corpus/test.en
 DECODE = ("decode", "model", "-i", "corpus/test.en", "-o", "out", "--window", "4", "--method", "greedy")
@@ -62,7 +63,7 @@ WAYS: list[tuple[list[str], Callable[[], BaseException]]] = [
 
 
 @pytest.mark.parametrize(("options", "error"), WAYS)
-@pytest.mark.parametrize("window", [1, 6])
+@examples("window", [1, 6])
 def test_goes_on(
     command: Run,
     workspace: Path,

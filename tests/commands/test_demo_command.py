@@ -18,6 +18,7 @@ from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.storage.files import directory_lock
 from sparsenmt.workflows.training import demo
 from tests.commands.support import Run
+from tests.examples import examples
 
 SMALL = [
     "model.dimension=32",
@@ -67,7 +68,7 @@ STAGES: list[tuple[ModuleType, str, int]] = [
 
 
 @pytest.mark.usefixtures("small_corpus")
-@pytest.mark.parametrize(("module", "function", "call"), STAGES)
+@examples(("module", "function", "call"), STAGES, fast=STAGES[::3])
 def test_an_interrupt_at_any_stage(
     command: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, function: str, call: int
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+import pytest
 
 from sparsenmt.cli import cli
 from tests.commands.support import Run, python
@@ -44,6 +45,7 @@ def test_a_description_is_read_from_the_source() -> None:
     assert command.help.replace("\b", "").split() == described.replace("\b", "").split()
 
 
+@pytest.mark.thorough
 def test_commands_do_the_same(command: Run, workspace: Path) -> None:
     for arguments in (
         ("decode", "model", "--input", "corpus/test.en"),

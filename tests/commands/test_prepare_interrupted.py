@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.support import program
+from tests.commands.support import Run, program
+from tests.examples import examples
 
 PREPARE = ("prepare", "small.yaml", "data.directory=new")
 
@@ -26,8 +27,8 @@ def large(workspace: Path) -> Path:
     return workspace
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_goes_on(large: Path, number: signal.Signals) -> None:
+@examples("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_goes_on(command: Run, large: Path, number: signal.Signals) -> None:
     partial = large / ".new.partial"
     process = program(*PREPARE)
     deadline = time.monotonic() + 120
@@ -51,6 +52,5 @@ def test_goes_on(large: Path, number: signal.Signals) -> None:
     assert (process.returncode, errors) == (0, b"") and b"51,200 of 51,200 pairs kept" in output
     assert (large / "new/tokenizers/shared.model").stat().st_mtime_ns == made, "it was not made again"
     assert not partial.exists()
-    undisturbed = program("prepare", "small.yaml", "data.directory=other")
-    undisturbed.communicate(timeout=120)
+    assert command("prepare", "small.yaml", "data.directory=other").code == 0
     assert contents(large / "new") == contents(large / "other")

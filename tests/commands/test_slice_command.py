@@ -15,6 +15,7 @@ from sparsenmt.cli import run
 from sparsenmt.model_directory import read_manifest, read_recipe
 from sparsenmt.store import open_model
 from tests.commands.support import Run
+from tests.examples import examples
 
 TEXT = "corpus/test.en"
 MODELS: dict[str, list[str]] = {
@@ -59,8 +60,8 @@ def layers(n: int, m: int) -> tuple[str, ...]:
     return "--encoder-layers", str(n), "--decoder-layers", str(m)
 
 
-@pytest.mark.parametrize("unroll", [False, True])
-@pytest.mark.parametrize("depth", [(1, 1), (2, 1), (3, 2)])
+@examples("unroll", [False, True])
+@examples("depth", [(2, 1), (1, 1), (3, 2)])
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.usefixtures("models")
 def test_a_slice_is_the_model_at_that_depth(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -10,6 +10,13 @@ import torch
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
 from tests.conformance.cases import Bench, Case, build, refused
+
+
+def each(cases: Sequence[Case], fast: Callable[[Case], bool] = lambda case: case.is_first) -> pytest.MarkDecorator:
+    """Run a test with every case; those that are not ``fast`` are marked thorough."""
+    marks = [() if fast(case) else (pytest.mark.thorough,) for case in cases]
+    chosen = [pytest.param(case, id=str(case), marks=mark) for case, mark in zip(cases, marks, strict=True)]
+    return pytest.mark.parametrize("case", chosen)
 
 
 def bench_or_skip(case: Case, build: Callable[[Case], Bench] = build) -> Bench:
@@ -25,6 +32,7 @@ def bench_or_skip(case: Case, build: Callable[[Case], Bench] = build) -> Bench:
 
 
 def run(bench: Bench, *checks: Callable[[Bench], None]) -> None:
+    """Run checks that need no gradients."""
     with torch.no_grad():
         for check in checks:
             check(bench)

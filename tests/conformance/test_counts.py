@@ -5,19 +5,20 @@ A transform joins by being registered. It stands at the sites that read a memory
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
-import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.sockets import Gates, MemoryFilter
 from tests.conformance import checks
 from tests.conformance.cases import NORMS, Bench, Case, Plug, accepted, build, plugs
-from tests.conformance.support import bench_or_skip, run
+from tests.conformance.support import bench_or_skip, each, run
 
 READERS = ("cross.transform", "encoder_self.transform")
 PLACES = ("output", "between")
@@ -34,7 +35,7 @@ def cases() -> Iterator[Case]:
 CASES = list(cases())
 
 
-@pytest.mark.parametrize("case", CASES, ids=map(str, CASES))
+@each(CASES, fast=lambda case: case.has_first_examples)  # norms in turns
 def test_dense_with_zeros_equals_compacted_with_counts(case: Case) -> None:
     run(bench_or_skip(case), checks.check_compaction, checks.check_keys_read)
 
@@ -54,57 +55,46 @@ class Forced(MemoryFilter):
 EVERYTHING = [[0.0]] * 3
 NOTHING = [[1.0]] * 3
 MIXED = [[0.0, 1, 0.5, 0, 1, 0], [0.0] * 6, [1.0] * 6]  # some, all and none of a sentence
-transform_cases = [Case(chosen, norm) for chosen in TRANSFORMS for norm in NORMS]
-each_transform = pytest.mark.parametrize("case", transform_cases, ids=map(str, transform_cases))
-each_place = pytest.mark.parametrize("place", PLACES)
-each_closed = pytest.mark.parametrize("closed", ["zero", "mask"])
+CLOSED: tuple[Literal["zero", "mask"], ...] = ("zero", "mask")
 
 
-def with_gates(case: Case, rows: list[list[float]], closed: Literal["zero", "mask"], place: str) -> Bench:
-    bench = build(case)
-    if place == "output":
-        bench.model.memory.output.append(Forced(rows, closed))
-    else:
-        bench.model.memory.between.append(nn.ModuleList([Forced(rows, closed)]))
-    return bench
+@contextmanager
+def gates(bench: Bench, place: str, gates: Forced) -> Iterator[None]:
+    """Add a filter with these gates to the model."""
+    filters = getattr(bench.model.memory, place)
+    filters.append(gates if place == "output" else nn.ModuleList([gates]))
+    yield
+    del filters[-1]
 
 
-@each_closed
-@each_place
-@each_transform
+@each([Case(chosen, norm) for chosen in TRANSFORMS for norm in NORMS])
 @torch.no_grad()
-def test_everything_dropped_is_finite(case: Case, place: str, closed: Literal["zero", "mask"]) -> None:
-    bench = with_gates(case, EVERYTHING, closed, place)
-    checks.check_compaction(bench)
-    checks.check_steps(bench)
+def test_gates_that_drop_everything_nothing_and_some(case: Case) -> None:
+    bench = build(case)
+    plain = bench.outputs()
+    for place, closed in itertools.product(PLACES, CLOSED):
+        with gates(bench, place, Forced(EVERYTHING, closed)):
+            check_everything_dropped(bench, place)
+        with gates(bench, place, Forced(NOTHING, closed)):
+            check_nothing_dropped(bench, plain)
+        with gates(bench, place, Forced(MIXED, closed)):
+            run(bench, checks.check_compaction, checks.check_keys_read)
+
+
+def check_everything_dropped(bench: Bench, place: str) -> None:
+    """What is left is finite, and as narrow as it can be."""
+    run(bench, checks.check_compaction, checks.check_steps)
     (memory,) = bench.encode(compact=True).memories.values()
     if getattr(bench.model, f"compacts_{place}"):
         assert memory.states.shape[1] <= 2, "a stand-in, or nothing"
 
 
-@each_closed
-@each_place
-@each_transform
-@torch.no_grad()
-def test_nothing_dropped_is_the_plain_model(case: Case, place: str, closed: Literal["zero", "mask"]) -> None:
-    expected = build(case).outputs()
-    bench = with_gates(case, NOTHING, closed, place)
+def check_nothing_dropped(bench: Bench, plain: dict[tuple[int, int], Tensor]) -> None:
+    """Open gates change nothing."""
     for compact in (False, True):
-        checks.assert_same(bench.outputs(compact=compact), expected, f"open gates, compact={compact}", 1e-12)
+        checks.assert_same(bench.outputs(compact=compact), plain, f"open gates, compact={compact}", 1e-12)
         (memory,) = bench.encode(compact=compact).memories.values()
         assert memory.counts is None, "no stand-in"
-
-
-@each_closed
-@each_place
-@each_transform
-@torch.no_grad()
-def test_sentences_that_keep_all_some_and_nothing_together(
-    case: Case, place: str, closed: Literal["zero", "mask"]
-) -> None:
-    bench = with_gates(case, MIXED, closed, place)
-    checks.check_compaction(bench)
-    checks.check_keys_read(bench)
 
 
 def test_every_transform_meets_every_filter_at_both_places() -> None:

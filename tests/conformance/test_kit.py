@@ -145,6 +145,13 @@ def test_every_registered_method_is_tried() -> None:
     assert len(alone()) == len(NORMS) * (len(plugs()) + 1 + len(ENGINE_KEYS))
 
 
+def test_second_examples_and_norms_are_thorough_and_first_ones_are_not() -> None:
+    first = [case for case in alone() if case.is_first]
+    tried = {(plug.place, plug.method.name) for case in first for plug in case.plugs}
+    assert tried == {(plug.place, plug.method.name) for plug in plugs()} and len(first) < len(alone()) / 3
+    assert {case.norm for case in first} == set(NORMS)
+
+
 def test_pairs_stay_as_they_are_when_a_method_is_added() -> None:
     method = registry.Method("transform", "another", registry.Options, lambda: None)
     more = Case((Plug("cross.transform", method, {}), *case_of(("depth", "toy_revisit")).plugs), "pre")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import zlib
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from torch import Tensor
 from sparsenmt.assemble import build_model
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.transformer import Transformer
-from tests.conformance.cases import NORMS, VOCABULARY, Case, accepted, plugs
+from tests.conformance.cases import VOCABULARY, Case, accepted, norm_of, plugs
 from tests.conformance.checks import EXACT, SINGLE, assert_same
 from tests.conformance.support import language_model_section
 from tests.toys import registered
@@ -33,20 +32,13 @@ PAIRS = [
     for a, b in itertools.combinations(FIRST, 2)
     if a.place != b.place and {a.method.socket, b.method.socket} & {"position", "span"}
 ]
-CASES = [
-    Case(chosen, NORMS[zlib.crc32("+".join(map(str, chosen)).encode()) % 2])
-    for chosen in [(), *((plug,) for plug in TRIED), *PAIRS]
-]
+CASES = [Case(chosen, norm_of(*chosen)) for chosen in [(), *((plug,) for plug in TRIED), *PAIRS]]
 
 
-def _with_pattern(case: Case) -> bool:
-    return len(case.plugs) > 1 and any(plug.method.socket == "pattern" for plug in case.plugs)
-
-
-each_case = pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, id=str(case), marks=pytest.mark.slow if _with_pattern(case) else ()) for case in CASES],
-)
+def marks(case: Case) -> tuple[pytest.MarkDecorator, ...]:
+    if len(case.plugs) > 1 and any(plug.method.socket == "pattern" for plug in case.plugs):
+        return (pytest.mark.slow,)
+    return () if len(case.plugs) < 2 and case.has_first_examples else (pytest.mark.thorough,)
 
 
 def build(case: Case) -> tuple[Transformer, Tensor]:
@@ -82,30 +74,37 @@ def in_steps(model: Transformer, text: Tensor) -> dict[str, Tensor]:
     return {"states": torch.cat(parts, 1)}
 
 
-@each_case
-@torch.no_grad()
-def test_segments_and_steps_equal_one_pass(case: Case) -> None:
+@pytest.mark.parametrize("case", [pytest.param(case, id=str(case), marks=marks(case)) for case in CASES])
+def test_all_checks(case: Case) -> None:
     model, text = build(case)
+    with torch.no_grad():
+        check_one_pass(model, text)
+        check_listening(model, text, recurrent=case.has("recurrence"))
+    check_gradients(model, text)
+    with torch.no_grad():
+        check_single_precision(model, text)
+
+
+def check_one_pass(model: Transformer, text: Tensor) -> None:
+    """Segments and steps equal one pass."""
     expected = whole(model, text)
     assert_same(in_segments(model, text, 9), expected, "segments = one pass", EXACT)
     assert_same(in_steps(model, text), expected, "steps = one pass", EXACT)
     assert_same({"states": model.decode(text, model.no_source(ROWS))[2]}, expected, "decode = read_segment", EXACT)
 
 
-@each_case
-def test_gradients_are_those_of_one_pass_without_memory_and_reach_every_parameter(case: Case) -> None:
-    model, text = build(case)
+def check_gradients(model: Transformer, text: Tensor) -> None:
+    """Gradients of one pass are finite and reach every parameter of a method."""
     model.read_segment(text)[0][2].square().sum().backward()
     missing = [name for name, p in model.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
     assert not [name for name in missing if "steps." in name or "weight" in name], missing
     for name, parameter in model.named_parameters():
         assert parameter.grad is None or bool(parameter.grad.isfinite().all()), name
+    model.zero_grad()
 
 
-@each_case
-@torch.no_grad()
-def test_listeners_see_weights_that_sum_to_one_over_visible_keys(case: Case) -> None:
-    model, text = build(case)
+def check_listening(model: Transformer, text: Tensor, *, recurrent: bool) -> None:
+    """Listeners see weights that sum to 1 over visible keys, and change nothing."""
     expected, seen = whole(model, text), []
 
     def listen(found: Any) -> None:
@@ -117,13 +116,11 @@ def test_listeners_see_weights_that_sum_to_one_over_visible_keys(case: Case) -> 
 
     with model.listen(listen):
         assert_same(whole(model, text), expected, "listening changes nothing", EXACT)
-    assert seen == ([] if case.has("recurrence") else [0, 1])
+    assert seen == ([] if recurrent else [0, 1])
 
 
-@each_case
-@torch.no_grad()
-def test_packed_and_single_precision(case: Case) -> None:
-    model, text = build(case)
+def check_single_precision(model: Transformer, text: Tensor) -> None:
+    """Steps equal one pass in fp32, packed too. Leaves the model in fp32."""
     model.float()
     expected = whole(model, text)
     assert_same(in_steps(model, text), expected, "fp32, steps", SINGLE)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance import checks
-from tests.conformance.cases import FAST_PAIRS, Case, mixes, pairs
+from tests.conformance.cases import FAST_PAIRS, THOROUGH_PAIRS, Case, mixes, pairs
 from tests.conformance.support import bench_or_skip, run
+from tests.examples import examples
 
 PAIRS = pairs()
 MIXES = mixes()
@@ -21,18 +22,18 @@ ALL = (
 )
 
 
-@pytest.mark.parametrize("case", PAIRS[:FAST_PAIRS], ids=map(str, PAIRS[:FAST_PAIRS]))
+def marks(number: int) -> tuple[pytest.MarkDecorator, ...]:
+    if number < FAST_PAIRS:
+        return ()
+    return (pytest.mark.thorough,) if number < THOROUGH_PAIRS else (pytest.mark.slow,)
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=str(case), marks=marks(i)) for i, case in enumerate(PAIRS)])
 def test_pair(case: Case) -> None:
     run(bench_or_skip(case), *ALL)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", PAIRS[FAST_PAIRS:], ids=map(str, PAIRS[FAST_PAIRS:]))
-def test_more_pairs(case: Case) -> None:
-    run(bench_or_skip(case), *ALL)
-
-
-@pytest.mark.parametrize("case", MIXES, ids=[f"{i}-{case}" for i, case in enumerate(MIXES)])
+@examples("case", MIXES, fast=8, ids=str)
 def test_mix(case: Case) -> None:
     bench = bench_or_skip(case)
     run(bench, *ALL)

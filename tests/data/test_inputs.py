@@ -16,6 +16,7 @@ from sparsenmt.data.prepare.pipeline import PreparedData, prepare
 from sparsenmt.data.prepare.survey import survey_text
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
+from tests.examples import examples
 
 MakeData = Callable[..., schema.Data]
 Lines = Callable[..., list[str]]
@@ -99,7 +100,7 @@ def test_characters_that_end_lines_elsewhere(make_data: MakeData, lines: Lines, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("space", ["", " "])
+@examples("space", ["", " "])
 def test_lines_of_a_megabyte(make_data: MakeData, lines: Lines, kind: str, space: str) -> None:
     long = space.join(["kalomi", "tersun", "garepol"] * 60_000)
     assert len(long) > 1_000_000

@@ -136,6 +136,7 @@ def test_bpe_learns_the_same_on_real_text(real_data: Path, tmp_path: Path, cover
     assert learned(options, lines, tmp_path) == pieces(plain(options, lines))
 
 
+@pytest.mark.thorough
 def test_unigram_needs_no_more_pieces_than_from_lines(real_data: Path, tmp_path: Path) -> None:
     """The pieces are not the same (SentencePiece starts from others), but no worse for text that was not seen."""
     lines = [line for side in ("en", "de") for line in read_lines(real_data / f"multi30k/train.{side}.gz")]

@@ -23,6 +23,7 @@ from sparsenmt.model.protocol import Source
 from sparsenmt.model.sockets import Gates, MemoryFilter
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.support import DIMENSION, TinyBundle, invented_lines, sources, tiny_bundle, tiny_model
+from tests.examples import examples
 from tests.toys.faint_filter import FaintFilter, FaintOptions
 
 METHODS = [{"method": "beam", "beam_size": 3}, {"method": "greedy"}, {"method": "sample", "seed": 5}]
@@ -67,7 +68,7 @@ def assert_same(found: Sequence[Translation], expected: Sequence[Translation]) -
 
 
 @pytest.mark.parametrize("place", ["output", "between"])
-@pytest.mark.parametrize("closed", ["zero", "mask"])
+@examples("closed", ["mask", "zero"])
 @pytest.mark.parametrize("method", METHODS)
 def test_company_and_compaction_do_not_matter(
     method: dict[str, Any], closed: str, place: str, monkeypatch: pytest.MonkeyPatch
@@ -103,7 +104,7 @@ def test_forced_scores_do_not_depend_on_the_grouping(closed: str, monkeypatch: p
     torch.testing.assert_close(scores(), expected, atol=1e-9, rtol=0)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@examples("method", METHODS)
 def test_goes_on_after_whole_windows(method: dict[str, Any]) -> None:
     """In fp32 too, to the last bit: the same sentences are regrouped with the same."""
     bundle = gated_bundle(dtype=torch.float32)

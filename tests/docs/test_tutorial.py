@@ -45,9 +45,9 @@ def test_the_recipe(recipe: Path) -> None:
 def test_commands(words: list[str], recipe: Path) -> None:
     command: click.Command = importlib.import_module(f"sparsenmt.commands.{COMMANDS[words[0]].module}").command
     parameters = command.make_context(words[0], words[1:]).params  # parsed, not run
-    if "overrides" not in parameters:
-        return
-    load(recipe, methods(), parameters["overrides"])
+    assert parameters.keys() == {each.name for each in command.params if each.expose_value}
+    if overrides := parameters.get("overrides"):
+        assert load(recipe, methods(), overrides) != load(recipe, methods())
 
 
 def test_there_are_commands() -> None:

@@ -12,12 +12,14 @@ SEED = 1
 FAST = ("prepare, half done before", "train, resumed", "decode, half done before")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scenario", [each for each in SCENARIOS if each.name in FAST], ids=lambda each: each.name)
 def test_some_faults_at_calls(world: World, scenario: Scenario) -> None:
     tried = Faults(world, scenario)
     assert tried.try_all(tried.sample(5, SEED)).failures == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("use", [each for each in USES if each.name in FAST], ids=lambda each: each.name)
 def test_some_damage_at_rest(world: World, use: Use) -> None:
     tried = Damage(world, use)

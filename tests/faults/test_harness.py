@@ -33,6 +33,7 @@ def run(
     )
 
 
+@pytest.mark.thorough
 def test_calls_are_counted(world: World) -> None:
     result = run(world, "plain")
     assert (result.code, world.files()) == (0, {"a": CONTENT, "b": CONTENT, "c": CONTENT})
@@ -42,6 +43,7 @@ def test_calls_are_counted(world: World) -> None:
     assert {call.path for call in result.calls} == {str(world.case / name) for name in "abc"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("action", "number", "error", "code", "files"),
     [
@@ -63,6 +65,7 @@ def test_faults_do_what_they_say(
     assert last.error == (KILLED if code == -9 else code)
 
 
+@pytest.mark.thorough
 def test_power_takes_what_was_not_brought_to_the_disk(world: World) -> None:
     for argument, complete in (("synced", {1}), ("", set())):
         result = run(world, "checkpoint", argument)
@@ -74,6 +77,7 @@ def test_power_takes_what_was_not_brought_to_the_disk(world: World) -> None:
         assert bool(invariants.lost_checkpoints({}, result.calls, after, keep_last=2)) == (not complete)
 
 
+@pytest.mark.thorough
 def test_what_is_written_past_the_library_is_found_out(world: World) -> None:
     calls = run(world, "plain").calls
     after = world.files()
@@ -113,6 +117,7 @@ def test_damages_differ_from_the_file() -> None:
         assert len(found) >= (FLIPS if content else 0) + 2
 
 
+@pytest.mark.thorough
 def test_a_model_directory_that_is_replaced_while_decode_opens_it(tmp_path: Path) -> None:
     """A small part of `python -m tests.faults.replacements`."""
     found = replacements.campaign(tmp_path, 12, seed=3)

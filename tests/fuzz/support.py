@@ -31,8 +31,13 @@ T = TypeVar("T")
 Files = dict[str, bytes | None]
 """Contents by path; None: a directory. Paths of directories end with a slash."""
 
-CASES = {"recipes": (200, 5000), "corpora": (75, 1300), "checkpoints": (75, 1300), "stdin": (150, 2600)}
-"""Cases of the fast and of the slow suite."""
+CASES = {
+    "recipes": (40, 200, 5000),
+    "corpora": (10, 75, 1300),
+    "checkpoints": (10, 75, 1300),
+    "stdin": (20, 150, 2600),
+}
+"""Cases of the fast, of the thorough and of the slow suite."""
 
 RECIPE = """\
 name: small
@@ -64,9 +69,9 @@ _ERROR = re.compile(r"^[eE]rror: ", re.MULTILINE)
 
 
 def sizes(name: str) -> list[object]:
-    """The two numbers of cases of a test module, as parameters of its test."""
-    fast, slow = CASES[name]
-    return [pytest.param(fast, id=f"{fast}-cases"), pytest.param(slow, id=f"{slow}-cases", marks=pytest.mark.slow)]
+    """The numbers of cases of a test module, as parameters of its test."""
+    suites = ((), (pytest.mark.thorough,), (pytest.mark.slow,))
+    return [pytest.param(n, id=f"{n}-cases", marks=marks) for n, marks in zip(CASES[name], suites, strict=True)]
 
 
 @dataclass

@@ -365,3 +365,6 @@ def test_the_sources_are_imported_as_they_are(kind: str, lab: Lab, make: Make) -
         pytest.importorskip("tokenizers")
     source = make(kind)
     lab.run("import", source, lab.folder / "out", codes=(0,))
+    assert {"recipe.yaml", "weights.safetensors", "manifest.json"} <= {
+        path.name for path in (lab.folder / "out").iterdir()
+    }

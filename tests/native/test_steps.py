@@ -17,6 +17,7 @@ from sparsenmt.native.cache import read_record
 from sparsenmt.native.compiler import CompilerError
 from sparsenmt.native.kernels import Kernels
 from sparsenmt.native.steps import LayerCache, LayerStack, NormWeights, PackedLayer
+from tests.examples import examples
 from tests.native.libraries import decoding_kernels
 
 SIZE, WIDE, HEADS = 64, 176, 4
@@ -162,7 +163,7 @@ SIZES = [(1, 1, 1, 1), (1, 40, 3, 70), (2, 15, 4, 9), (3, 2, 5, 4), (3, 20, 3, 5
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("pre_norm", [True, False])
-@pytest.mark.parametrize("threads", [1, 2, 3])
+@examples("threads", [2, 1, 3])
 def test_a_step_is_the_formulas(found: Kernels, sizes: tuple[int, int, int, int], pre_norm: bool, threads: int) -> None:
     """With few rows, where threads share the products, and with many, where each has sentences of its own."""
     for biased, joined in ((False, False), (True, False), (True, True)):
@@ -176,7 +177,7 @@ def test_a_step_is_the_formulas(found: Kernels, sizes: tuple[int, int, int, int]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
-@pytest.mark.parametrize("sizes", [(3, 2, 5, 4), (1, 5, 7, 33), (11, 5, 3, 9)], ids=str)
+@examples("sizes", [(11, 5, 3, 9), (3, 2, 5, 4), (1, 5, 7, 33)], ids=str)
 def test_threads_change_nothing(found: Kernels, sizes: tuple[int, int, int, int], dtype: torch.dtype) -> None:
     """To the bit, time after time: what a thread has laid out in scratch no other one overwrites."""
     given = problem(*sizes, biased=True)

@@ -56,9 +56,11 @@ def test_what_is_refused(tmp_path: Path, data: str, rest: str, expected: str) ->
 
 
 def test_the_longest_block_that_fits(tmp_path: Path) -> None:
-    load_text(tmp_path, head=f"{HEAD}  documents: {{max_length: 600}}\nmodel: {{max_positions: 600}}\n")
+    recipe = load_text(tmp_path, head=f"{HEAD}  documents: {{max_length: 600}}\nmodel: {{max_positions: 600}}\n")
+    assert recipe.data.documents is not None and recipe.data.documents.max_length == 600
     filters = "filters: {max_length: null, max_source_length: 511}"
-    load_text(tmp_path, head=f"{HEAD}  documents: {{}}\n  {filters}\n")
+    recipe = load_text(tmp_path, head=f"{HEAD}  documents: {{}}\n  {filters}\n")
+    assert recipe.data.filters.max_source_length == 511
 
 
 def test_there_must_be_documents(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sparsenmt.recipe.load import dump, load
+from tests.examples import examples
 from tests.recipe.support import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -147,7 +148,7 @@ def test_a_shipped_recipe_loads(path: Path, tmp_path: Path, monkeypatch: pytest.
     assert load(again, known) == recipe
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+@examples("path", RECIPES, fast=RECIPES[::6], ids=lambda path: path.stem)
 def test_of_a_shipped_recipe_a_model_can_be_built(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from sparsenmt.assemble import build_model, check_recipe
     from sparsenmt.sparsity.registry import methods

@@ -123,10 +123,13 @@ def is_language_model(path: Path) -> bool:
     return "task: language_model" in text or (base is not None and is_language_model(path.parent / base))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(path.stem, marks=[] if is_language_model(path) else pytest.mark.slow) for path in RECIPES],
-)
+def marks(path: Path) -> tuple[pytest.MarkDecorator, ...]:
+    if not is_language_model(path):
+        return (pytest.mark.slow,)
+    return () if path in [each for each in RECIPES if is_language_model(each)][::4] else (pytest.mark.thorough,)
+
+
+@pytest.mark.parametrize("name", [pytest.param(path.stem, marks=marks(path)) for path in RECIPES])
 def test_a_shipped_recipe_runs(
     name: str, shipped: Callable[[str], tuple[Recipe, list[str]]], capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:

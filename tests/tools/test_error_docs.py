@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +13,6 @@ from tools.error_catalogue import COMPLAINT, ERROR, Catalogue, Entry, Module
 from tools.error_docs import GROUPS, SAID_AGAIN, error_reference
 
 ROOT = Path(__file__).resolve().parents[2]
-CATALOGUE = Catalogue.of_package()
-ENTRIES = [entry for entry in CATALOGUE.entries() if entry.kind in (ERROR, COMPLAINT)]
 
 # Messages that the source does not spell out: (file, function) -> why.
 BUILT_ELSEWHERE = {
@@ -25,6 +24,16 @@ BUILT_ELSEWHERE = {
 NO_PLACE = {("data/text.py", "check_aligned"): "the message names every file"}
 # What a message or a hint begins with, if not with a letter: a value, an option, a key.
 _BEGINNINGS = "<`'\"$-"
+
+
+@functools.cache
+def catalogue() -> Catalogue:
+    """The messages of the package; reading them takes seconds."""
+    return Catalogue.of_package()
+
+
+def errors() -> list[Entry]:
+    return [entry for entry in catalogue().entries() if entry.kind in (ERROR, COMPLAINT)]
 
 
 def place(entry: Entry) -> str:
@@ -63,34 +72,34 @@ def assert_none(found: Iterator[str]) -> None:
 
 
 def test_every_message_is_a_part_of_a_sentence() -> None:
-    assert len(ENTRIES) > 100, "the errors are not found"
-    assert_none(line for entry in ENTRIES for line in bad_messages(entry))
+    assert len(errors()) > 100, "the errors are not found"
+    assert_none(line for entry in errors() for line in bad_messages(entry))
 
 
 def test_every_error_says_what_to_do() -> None:
-    assert_none(line for entry in ENTRIES for line in bad_remedies(entry))
+    assert_none(line for entry in errors() for line in bad_remedies(entry))
 
 
 def test_every_error_says_where() -> None:
-    entries = [entry for entry in ENTRIES if not entry.has_where and (entry.file, entry.function) not in NO_PLACE]
+    entries = [entry for entry in errors() if not entry.has_where and (entry.file, entry.function) not in NO_PLACE]
     assert_none(f"{place(entry)}: no place: {entry.messages}" for entry in entries)
 
 
 def test_every_exception_from_the_rules_is_used() -> None:
-    places = {(entry.file, entry.function) for entry in ENTRIES}
+    places = {(entry.file, entry.function) for entry in errors()}
     assert not {*SAID_AGAIN, *BUILT_ELSEWHERE, *NO_PLACE} - places
-    spelled_out = {(entry.file, entry.function) for entry in ENTRIES if not entry.messages}
+    spelled_out = {(entry.file, entry.function) for entry in errors() if not entry.messages}
     assert not BUILT_ELSEWHERE.keys() - spelled_out
 
 
 def test_the_catalogue_is_up_to_date() -> None:
     committed = (ROOT / "docs" / "reference" / "errors.md").read_bytes().decode("utf-8")
-    assert error_reference(CATALOGUE) == committed, "run: make docs"
+    assert error_reference(catalogue()) == committed, "run: make docs"
 
 
 def test_the_catalogue_lists_everything() -> None:
-    text = error_reference(CATALOGUE)
-    for entry in CATALOGUE.entries():
+    text = error_reference(catalogue())
+    for entry in catalogue().entries():
         if (entry.file, entry.function) not in SAID_AGAIN:
             for message in entry.messages:
                 assert message.replace("|", "\\|") in text, place(entry)

@@ -22,7 +22,7 @@ from sparsenmt.training import checkpoints, loop, segments, sentence_pairs
 from sparsenmt.training.checkpoints import clean_checkpoints, find_checkpoints
 from sparsenmt.training.loop import Trainer
 from sparsenmt.training.training_log import truncate_log
-from tests.training.support import make_trainer, small_model
+from tests.training.support import SHALLOW, make_trainer, small_model
 
 _TIMES = ("time", "seconds", "training_seconds", "tokens_per_second")
 
@@ -106,7 +106,7 @@ class Runs:
             directory,
             self.dataset,
             Training.model_validate({**self.options.model_dump(), **options}),
-            model=small_model(seed, dropout=0.3, dtype=torch.float32),
+            model=small_model(seed, plan=SHALLOW, dropout=0.3, dtype=torch.float32),
             validate=moments.validate,
             dtype=self.dtype,
         )
@@ -124,7 +124,6 @@ class Runs:
             (directory / METRICS_FILE).unlink(missing_ok=True)
         with pytest.MonkeyPatch.context() as patch:
             moments.watch(patch)
-            patch.setattr(os, "fsync", lambda descriptor: None)  # processes end here, the machine does not
             trainer.run()
         return trainer
 

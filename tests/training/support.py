@@ -35,6 +35,7 @@ from sparsenmt.training.state import Progress
 
 PIECES = 17
 PLAIN = DepthPlan((0, 1), (0, 1), (2,), (2,))
+SHALLOW = DepthPlan((0,), (0,), (1,), (1,))
 EXITS = DepthPlan((0, 1), (0, 1, 0), (1, 2), (2, 3))
 """Two exits on each side, and a decoder block that is executed twice."""
 DRAWN = dataclasses.replace(EXITS, weights=((1.0, 2.0), (3.0, 4.0)), drawn=(1, 1))

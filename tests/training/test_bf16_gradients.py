@@ -60,12 +60,16 @@ def test_a_token_that_comes_often_is_summed_in_fp32() -> None:
     torch.testing.assert_close(table.grad.double(), exact, atol=0, rtol=2**-8)
 
 
-FAST = {"characters", "post-norm", "gates", "relative"}
+FAST, THOROUGH = {"gates"}, {"characters", "post-norm", "relative"}
 
 
-@pytest.mark.parametrize(
-    "name", [each if each in FAST else pytest.param(each, marks=pytest.mark.slow) for each in bf16_gradients.TRIALS]
-)
+def marks(name: str) -> tuple[pytest.MarkDecorator, ...]:
+    if name in FAST:
+        return ()
+    return (pytest.mark.thorough,) if name in THOROUGH else (pytest.mark.slow,)
+
+
+@pytest.mark.parametrize("name", [pytest.param(each, marks=marks(each)) for each in bf16_gradients.TRIALS])
 def test_every_parameter(name: str) -> None:
     """The script's table, and the norm of an update: alike in one batch and in several."""
     trial = bf16_gradients.TRIALS[name]

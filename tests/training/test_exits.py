@@ -22,6 +22,7 @@ from sparsenmt.training.gradients import (
     fill_missing_gradients,
     sample_exit_pairs,
 )
+from tests.examples import examples
 from tests.model.support import random_model
 from tests.training.support import PIECES, gradients, make_batch, naive_loss, pairs
 
@@ -94,7 +95,7 @@ def accumulated(model: Transformer, objective: Objective, own: Sequence[Batch]) 
     return loss, gradients(model)
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
+@examples("norm", ["pre", "post"])
 @pytest.mark.parametrize("case", CASES)
 def test_the_loss_is_the_mean_over_models_cut_to_each_depth(case: str, norm: str) -> None:
     keys = CASES[case]

@@ -24,6 +24,7 @@ from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.failures import describe_lines, nonfinite_batches
 from sparsenmt.training.gradients import BatchResult
 from sparsenmt.training.loop import Trainer
+from tests.examples import examples
 from tests.training.interrupting import Killed, Moments, Runs, assert_same, kill, outcome, terminate
 from tests.training.support import (
     dataset_of,
@@ -148,7 +149,7 @@ def metrics(directory: Path, kind: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["kind"] == kind]
 
 
-@pytest.mark.parametrize(
+@examples(
     ("poison", "accumulate", "dtype"),
     [
         (Poison(PAIR), 1, torch.float32),
@@ -237,7 +238,7 @@ def test_of_an_accumulation_only_the_batch_is_named(tmp_path: Path, dataset: Dat
     assert len(stopped(gradient_only=True)[1]) == len(dataset), "any batch may have given the gradient"
 
 
-@pytest.mark.parametrize(("place", "number"), [("batch", 13), ("step", 9), ("validation", 2)])
+@examples(("place", "number"), [("batch", 13), ("step", 9), ("validation", 2)])
 @pytest.mark.parametrize("act", [terminate, kill])
 def test_a_run_that_leaves_updates_out_is_resumed_as_one(
     tmp_path: Path, dataset: Dataset, place: str, number: int, act: Callable[[], None]
@@ -264,7 +265,7 @@ def test_a_run_that_leaves_updates_out_is_resumed_as_one(
     assert_same(outcome(tmp_path / "stopped"), outcome(tmp_path / "whole"))
 
 
-@pytest.mark.parametrize("pair", [3, 17, 30])
+@examples("pair", [3, 17, 30])
 def test_a_signal_after_each_update_that_is_left_out(tmp_path: Path, dataset: Dataset, pair: int) -> None:
     """The checkpoint of the same update is written again, now after what was left out; a regular one stays regular."""
     options = training_options(

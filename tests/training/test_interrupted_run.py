@@ -18,6 +18,7 @@ from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.schema import Training
 from sparsenmt.training.checkpoints import average_weights, clean_checkpoints, find_checkpoints
 from sparsenmt.training.sentence_pairs import TranslationTask
+from tests.examples import examples
 from tests.training.interrupting import Killed, Moments, Runs, assert_same, kill, outcome, terminate
 from tests.training.support import training_options, write_dataset
 
@@ -68,7 +69,7 @@ def test_the_cases_are_hard_enough(undisturbed: dict[torch.dtype, dict[str, Any]
     assert len(set(losses)) == len(losses)
 
 
-@pytest.mark.parametrize(
+@examples(
     ("place", "number", "dtype"),
     [
         ("batch", 1, torch.float32),  # nothing was done: it begins anew
@@ -86,6 +87,12 @@ def test_the_cases_are_hard_enough(undisturbed: dict[torch.dtype, dict[str, Any]
         ("rename", 2, torch.bfloat16),
         ("saved", 3, torch.float32),
     ],
+    fast={
+        ("batch", 14, torch.bfloat16),
+        ("step", 14, torch.float32),
+        ("validation", 4, torch.float32),
+        ("file", 5, torch.float32),
+    },
 )
 def test_a_signal_at_a_chosen_moment(
     tmp_path: Path,
@@ -106,7 +113,7 @@ def test_a_signal_at_a_chosen_moment(
     assert_same(outcome(tmp_path), undisturbed[dtype])
 
 
-@pytest.mark.parametrize(("place", "number"), [("batch", 14), ("saved", 2), ("validation", 4)])
+@examples(("place", "number"), [("batch", 14), ("saved", 2), ("validation", 4)])
 def test_a_run_that_is_ended_where_it_was_stopped(
     tmp_path: Path, dataset: Dataset, runs: Runs, place: str, number: int
 ) -> None:
@@ -133,9 +140,10 @@ def test_a_signal_while_the_last_checkpoint_is_saved(
     assert_same(outcome(tmp_path / "run"), undisturbed[torch.float32])
 
 
-@pytest.mark.parametrize(
+@examples(
     ("place", "number"),
-    [("batch", 2), ("step", 20), ("validation", 4), ("save", 2), ("file", 5), ("rename", 2), ("renamed", 2)],
+    [("step", 20), ("file", 5), ("batch", 2), ("validation", 4), ("save", 2), ("rename", 2), ("renamed", 2)],
+    fast=2,
 )
 def test_a_kill_at_a_chosen_moment(
     tmp_path: Path, runs: Runs, undisturbed: dict[torch.dtype, dict[str, Any]], place: str, number: int
@@ -147,7 +155,7 @@ def test_a_kill_at_a_chosen_moment(
     assert_same(outcome(tmp_path), undisturbed[torch.float32])
 
 
-@pytest.mark.parametrize("seed", range(3))
+@examples("seed", range(3))
 def test_a_chain_of_stops(tmp_path: Path, dataset: Dataset, seed: int) -> None:
     """Signals and kills, in the same places again and again: every run gets a bit further, or does it again."""
     draw = random.Random(seed)
@@ -163,7 +171,7 @@ def test_a_chain_of_stops(tmp_path: Path, dataset: Dataset, seed: int) -> None:
     assert_same(outcome(tmp_path / "stopped"), outcome(tmp_path / "whole"))
 
 
-@pytest.mark.parametrize("options", [OPTIONS, FEW], ids=["all", "few"])
+@examples("options", [OPTIONS, FEW], ids=lambda options: "all" if options is OPTIONS else "few")
 def test_a_stop_after_every_update(tmp_path: Path, dataset: Dataset, options: Training) -> None:
     """Many interim checkpoints displace no regular one, and go."""
     runs = Runs(dataset, options)
@@ -178,8 +186,8 @@ def test_a_stop_after_every_update(tmp_path: Path, dataset: Dataset, options: Tr
     assert_same(outcome(tmp_path / "stopped"), outcome(tmp_path / "whole"))
 
 
-@pytest.mark.parametrize("stop", [8, 9, 10, 12])
-@pytest.mark.parametrize(("keep_last", "keep_best"), [(99, 0), (4, 1)])
+@examples("stop", [9, 8, 10, 12])
+@examples(("keep_last", "keep_best"), [(99, 0), (4, 1)], fast=2)
 def test_a_longer_run(tmp_path: Path, dataset: Dataset, stop: int, keep_last: int, keep_best: int) -> None:
     """`max_updates` raised after the end: the checkpoints, and so their mean, are those of a run of that length.
 
@@ -237,7 +245,7 @@ def test_a_finished_run_has_nothing_left_to_do(
     assert_same(outcome(tmp_path), undisturbed[torch.float32])
 
 
-@pytest.mark.parametrize("name", ["weights.safetensors", "random.safetensors", "progress.json", "manifest.json"])
+@examples("name", ["weights.safetensors", "random.safetensors", "progress.json", "manifest.json"])
 def test_the_newest_checkpoint_is_damaged(
     tmp_path: Path, runs: Runs, undisturbed: dict[torch.dtype, dict[str, Any]], name: str
 ) -> None:

@@ -23,6 +23,7 @@ from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.gradients import Objective
 from sparsenmt.training.loop import Trainer
 from sparsenmt.training.validation import validation_losses
+from tests.examples import examples
 from tests.training.support import (
     DRAWN,
     EXITS,
@@ -65,7 +66,7 @@ def assert_identical(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> 
     assert [name for name in a if not torch.equal(a[name], b[name])] == []
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@examples("dtype", [torch.float32, torch.bfloat16])
 def test_the_loss_falls(tmp_path: Path, dataset: Dataset, dtype: torch.dtype) -> None:
     options = training_options(
         max_updates=120, learning_rate=1e-2, warmup_updates=10, log_every=10, label_smoothing=0.0
@@ -103,7 +104,7 @@ def test_the_same_seed_gives_the_same_weights(tmp_path: Path, dataset: Dataset) 
     assert not torch.equal(found[0]["embeddings.shared"], found[2]["embeddings.shared"])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@examples("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("stop", "plan"), [(3, PLAIN), (7, PLAIN), (10, PLAIN), (7, EXITS), (7, DRAWN)])
 def test_goes_on_from_a_checkpoint(
     tmp_path: Path, dataset: Dataset, stop: int, plan: DepthPlan, dtype: torch.dtype
@@ -142,7 +143,7 @@ def adaptive_model(seed: int) -> Transformer:
         return Transformer(options, Vocabulary(PIECES, PIECES, "all"), positions, PLAIN, (site, site, site))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@examples("dtype", [torch.float32, torch.bfloat16])
 def test_the_log_has_what_transforms_report(tmp_path: Path, dataset: Dataset, dtype: torch.dtype) -> None:
     """At every line the values after that update, to four decimals; and the same after a resume."""
     options = training_options(max_updates=9, save_every=3, keep_last=99, log_every=3, learning_rate=1e-2)

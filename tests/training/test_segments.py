@@ -34,6 +34,7 @@ from sparsenmt.training.gradients import BatchResult, Objective, UpdateTotals
 from sparsenmt.training.loop import Trainer, Validate
 from sparsenmt.training.precision import MasterWeights
 from sparsenmt.training.segments import LanguageModelTask, accumulate_segment_gradients
+from tests.examples import examples
 from tests.model.support import TARGET_SIZE, random_model
 from tests.training.interrupting import Killed, Moments, Runs, assert_same, kill, outcome
 from tests.training.support import Script, gradients, training_options
@@ -289,7 +290,7 @@ def test_the_cases_are_hard_enough(undisturbed: dict[torch.dtype, dict[str, Any]
     assert len(places) > 4 and sum(map(bool, places)) > 3
 
 
-@pytest.mark.parametrize(
+@examples(
     ("place", "number", "dtype"),
     [
         ("batch", 2, torch.float32),  # nothing was done: it begins anew
@@ -317,7 +318,7 @@ def test_a_signal_at_a_chosen_moment(
     assert_same(outcome(tmp_path), undisturbed[dtype])
 
 
-@pytest.mark.parametrize(("place", "number"), [("batch", 14), ("file", 7), ("rename", 2)])
+@examples(("place", "number"), [("batch", 14), ("file", 7), ("rename", 2)])
 def test_a_kill_at_a_chosen_moment(
     tmp_path: Path, text: TextDataset, undisturbed: dict[torch.dtype, dict[str, Any]], place: str, number: int
 ) -> None:
@@ -357,7 +358,7 @@ class BadBatch:
         patch.setattr(segments, "accumulate_segment_gradients", poisoned)
 
 
-@pytest.mark.parametrize("number", [3, 4, 5, 6, 7])
+@examples("number", [4, 3, 5, 6, 7])
 def test_a_skipped_update_leaves_no_memory(tmp_path: Path, text: TextDataset, number: int) -> None:
     """The next segment does not follow the one before; and wherever the run is stopped around, it goes on the same."""
     runs = runs_of(text, OPTIONS.model_copy(update={"skip_nonfinite": 9, "save_every": 1, "seed": 2}))

@@ -69,7 +69,7 @@ def _run_pytest(checkout: Path, tests: Sequence[str], cache: Path, output: str) 
     sys.dont_write_bytecode = True  # two mutants of a file may have the same size and time
     settings = {"XDG_CACHE_HOME": str(cache), "SPARSENMT_NATIVE": "always", "SPARSENMT_NATIVE_FLAGS": "-O1"}
     os.environ |= {**settings, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
-    options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=line", "--timeout", str(LIMIT)]
+    options = ["-m", "not slow", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=line", "--timeout", str(LIMIT)]
     sys.exit(int(pytest.main([*options, *tests])))
 
 

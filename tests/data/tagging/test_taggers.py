@@ -222,7 +222,8 @@ def test_long_lines_are_split_in_linear_time() -> None:
         "for part in sys.argv[1:]:\n"
         "    assert ''.join(split_words(part * 100_000, 'en')) == part * 100_000"
     )
-    subprocess.run([sys.executable, "-c", code, *PARTS], cwd=Path(__file__).parents[3], timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code, *PARTS], cwd=Path(__file__).parents[3], timeout=60)
+    assert done.returncode == 0
 
 
 @pytest.mark.skipif(importlib.util.find_spec("HanTa") is None, reason="HanTa is not installed")
