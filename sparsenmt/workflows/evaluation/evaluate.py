@@ -21,6 +21,7 @@ from sparsenmt.evaluation.rouge import is_outdated
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
+from sparsenmt.native.numerics import numerics
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe.schema import Decoding, Recipe
 from sparsenmt.store import (
@@ -271,7 +272,8 @@ def _new_evaluation(bundle: Bundle, directory: Path, text: TestText, run: ModelR
         lines, found = translate_text(bundle, text, sources, advance)
     warn_of_unusual_sources(bundle, (each.source for each in found), f"{directory.name}: {text.source}")
     parameters, rate = parameter_count(directory), sparsity_rate(found)
-    return Evaluation(path=path, key=key, lines=lines, parameters=parameters, sparsity=rate)
+    made_by = numerics(bundle.device)
+    return Evaluation(path=path, key=key, lines=lines, parameters=parameters, sparsity=rate, numerics=made_by)
 
 
 def _measure_attention(bundle: Bundle, label: str, text: TestText) -> dict[str, SiteAttention]:

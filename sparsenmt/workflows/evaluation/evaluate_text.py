@@ -19,6 +19,7 @@ from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import Comparison, PairedTest, compare_statistics
 from sparsenmt.evaluation.text_quality import TextQuality, block_qualities, text_statistics
 from sparsenmt.metric import TEXT_METRICS, TextCounts
+from sparsenmt.native.numerics import numerics
 from sparsenmt.process.devices import pick_device
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe.schema import Recipe
@@ -168,7 +169,13 @@ def evaluate_text(directory: Path, text: PlainText, *, attention: bool = True, d
         spans = bundle.model.logged().get("span", {}).get("decoder_self", [])
         parameters = parameter_count(directory)
         found = TextEvaluation(
-            path=path, key=key, parameters=parameters, blocks=blocks, spans=spans, reading=reading.words
+            path=path,
+            key=key,
+            parameters=parameters,
+            numerics=numerics(bundle.device),
+            blocks=blocks,
+            spans=spans,
+            reading=reading.words,
         )
         found.save()  # before the attention, whose failure must not lose the likelihoods
     if unseen:
