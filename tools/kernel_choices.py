@@ -63,7 +63,7 @@ def column(seconds: float) -> dict[str, float]:
 
 
 def machine() -> dict[str, str]:
-    """What a measurement was made with."""
+    """The processor, PyTorch and date of a measurement."""
     date = datetime.datetime.now(datetime.UTC).date()
     return {"processor": processor_name(), "torch": torch.__version__, "date": f"{date}"}
 

@@ -37,6 +37,10 @@ WITHOUT = "PyTorch's operators are used instead: decoding is slower, and has no 
 """The cost of an installation without kernels."""
 
 
+class CompilerError(Exception):
+    """The compiler fails; the text is its first error."""
+
+
 def find_compiler() -> list[str]:
     """Return the command of the C++ compiler.
 
@@ -66,7 +70,7 @@ def compile_library(compiler: Sequence[str], files: SourceFiles, options: Sequen
         options: of the compiler for a processor.
 
     Raises:
-        UserError: the compiler fails or takes too long.
+        CompilerError: the compiler fails or takes too long.
     """
     more = more_flags()
     every = [*FLAGS, "-fopenmp", *files.flags, *options, *more]
@@ -86,9 +90,9 @@ def _run(command: list[str], folder: Path) -> None:
     try:
         done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, env=environment, timeout=_SECONDS)
     except subprocess.TimeoutExpired:
-        raise UserError(f"the compiler takes longer than {_SECONDS} seconds", where=command[0]) from None
+        raise CompilerError(f"{command[0]}: takes longer than {_SECONDS} seconds") from None
     except OSError as error:
-        raise UserError(f"the compiler does not start: {error.strerror}", where=command[0]) from None
+        raise CompilerError(f"{command[0]}: does not start: {error.strerror}") from None
     if done.returncode:
         shown = (done.stderr + done.stdout).decode(errors="replace").split("\n")
         lines = [line.strip() for line in shown if line.strip()]
@@ -96,7 +100,7 @@ def _run(command: list[str], folder: Path) -> None:
             (each for each in lines if re.search(r"\berror\b", each, re.IGNORECASE)), lines[-1] if lines else ""
         )
         message = printable(re.sub(r"\S*/", "", first)[:_MOST_SHOWN])  # without folders
-        raise UserError(message or f"the compiler ends with status {done.returncode}", where=command[0])
+        raise CompilerError(f"{command[0]}: {message or f'ends with status {done.returncode}'}")
 
 
 Put = Callable[[SourceFiles, InstructionSet, bytes], object]
@@ -133,8 +137,8 @@ def _build(
         for files in libraries:
             report(f"building kernels: {files.name} for {made_for.name}")
             put(files, made_for, compile_library(compiler, files, options))
-    except UserError as error:
-        report(f"warning: kernels for {made_for.name} are left out: {error.where}: {error.message}")
+    except CompilerError as error:
+        report(f"warning: kernels for {made_for.name} are left out: {error}")
         return False
     return True
 
@@ -151,7 +155,7 @@ def build_here(report: Report, sets: Sequence[InstructionSet] | None = None) -> 
     wanted, folder = usable_sets() if sets is None else sets, kernel_folder()
     if not wanted:
         needed = " or ".join(each.name for each in sets_of_machine()) or "a known architecture"
-        raise UserError(f"there are no kernels for this processor, which lacks {needed}", where="kernels")
+        raise UserError(f"there are none for this processor, which lacks {needed}", where="kernels", hint=f"{WITHOUT}.")
     done = False
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -162,7 +166,8 @@ def build_here(report: Report, sets: Sequence[InstructionSet] | None = None) -> 
             if done and sets is None:
                 break
     except OSError as error:
-        raise UserError(f"cannot be written: {error.strerror}", where=str(folder)) from None
+        hint = "Run the command as the owner of the folder, or name another one in SPARSENMT_NATIVE_FOLDER."
+        raise UserError(f"cannot be written: {error.strerror}", where=str(folder), hint=hint) from None
     if not done:
         hint = f"The lines above say why. {WITHOUT}."
         raise UserError("no library could be compiled", where="kernels", hint=hint)
