@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 
 from sparsenmt.native.build import build_here
-from sparsenmt.native.choice import MOST_THREADS, TABLE, VERSION, ChoiceTable, read_table
+from sparsenmt.native.choice import MOST_THREADS, TABLE, VERSION, ChoiceTable, class_parts, read_table
 from sparsenmt.native.instruction_sets import INSTRUCTION_SETS, usable_sets
 from sparsenmt.native.numerics import processor_name
 from sparsenmt.workflows.kernel_trials import every_class, measured_ratio
@@ -73,7 +73,7 @@ def merge(old: ChoiceTable, found: dict[str, dict[str, float]], made_with: dict[
     sets = [each.name for each in INSTRUCTION_SETS]
     columns = sorted({*old.columns, *found}, key=lambda each: (sets.index(each.split(" ")[0]), each))
     before = {name: dict(zip(old.columns, ratios, strict=True)) for name, ratios in old.ratios.items()}
-    names = list(dict.fromkeys([*before, *(name for each in found.values() for name in each)]))
+    names = sorted({*before, *(name for each in found.values() for name in each)}, key=class_parts)
     known = {name: before.get(name, {}) | {each: new.get(name) for each, new in found.items()} for name in names}
     rows = [[known[name].get(each) for each in columns] for name in names]
     measured = {**old.measured, **{each.split(" ")[0]: made_with for each in found}}

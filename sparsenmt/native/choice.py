@@ -56,7 +56,7 @@ class ChoiceTable:
         """The sizes and ratios of the classes by their words."""
         found: dict[tuple[str, ...], list[tuple[tuple[int, ...], list[float | None]]]] = {}
         for name, ratios in self.ratios.items():
-            words, sizes = _parts(name)
+            words, sizes = class_parts(name)
             found.setdefault(words, []).append((sizes, ratios))
         return found
 
@@ -66,7 +66,7 @@ def class_name(kind: str, *sizes: object) -> str:
     return " ".join(str(each).removeprefix("torch.") for each in (kind, *sizes))
 
 
-def _parts(name: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def class_parts(name: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The words and the sizes in a class's name."""
     parts = name.split(" ")
     return tuple(each for each in parts if not each.isdigit()), tuple(int(each) for each in parts if each.isdigit())
@@ -132,7 +132,7 @@ class Choices:
         return self._known[problem]
 
     def _nearest(self, threads: int, name: str) -> float:
-        words, numbers = _parts(name)
+        words, numbers = class_parts(name)
         rows = [each for each in self._table.classes.get(words, ()) if len(each[0]) == len(numbers)]
         if not rows:
             raise ValueError(f"the table of kernel choices has no class '{name}'")

@@ -314,12 +314,12 @@ def _reordered(outer: int, inner: int, rows: int, *, transposed: bool, kept: boo
     )
 
 
-_HEAD_SIZES, _DIMENSIONS, _LENGTHS, _VOCABULARIES = (32, 64, 128), (256, 512, 1024), (14, 30, 80, 256), (8000, 32000)
+_HEAD_SIZES, _LENGTHS, _REACHES = (32, 64, 128), (14, 30, 80, 256), (16, 64, 256, 1024)
 _QUERIES = (1, 5, *_LENGTHS)
-_MODELS = tuple((each, 4 * each, each // 64) for each in _DIMENSIONS)
+_DIMENSIONS, _VOCABULARIES = (64, 256, 512, 1024), (8000, 32000)
+_MODELS = tuple((each, 4 * each, max(4, each // 64)) for each in _DIMENSIONS)
 _WEIGHTS = tuple(shape for d in _DIMENSIONS for shape in ((d, d), (3 * d, d), (4 * d, d), (d, 4 * d)))
 _TABLES = tuple(itertools.product(_VOCABULARIES, _DIMENSIONS))
-_REACHES = (16, 64, 256, 1024)
 
 Class = tuple[str, Callable[[], list[Trial]]]
 """The name of a class, and its problems."""

@@ -15,7 +15,7 @@ from sparsenmt.decoding import scores
 from sparsenmt.errors import UserError
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.native import choice
-from sparsenmt.native.choice import TABLE, Choices, ChoiceTable, _parts, read_table
+from sparsenmt.native.choice import TABLE, Choices, ChoiceTable, class_parts, read_table
 from sparsenmt.native.encoder import EncoderStack
 from sparsenmt.native.instruction_sets import INSTRUCTION_SETS
 from sparsenmt.native.kernels import Kernels
@@ -146,8 +146,8 @@ def test_a_measurement_takes_turns_and_the_fastest_counts(monkeypatch: pytest.Mo
 def test_both_sides_of_a_trial_solve_the_same_problem() -> None:
     """In one small class of every kernel and words."""
     decoding_kernels()
-    small = [(name, trials) for name, trials in every_class() if math.prod(_parts(name)[1]) < 1 << 21]
-    for name, trials in {_parts(name)[0]: (name, trials) for name, trials in small[::-1]}.values():
+    small = [(name, trials) for name, trials in every_class() if math.prod(class_parts(name)[1]) < 1 << 21]
+    for name, trials in {class_parts(name)[0]: (name, trials) for name, trials in small[::-1]}.values():
         if name.startswith(("loss", "window")):  # other results are returned, and the ends of sentences are others
             continue
         for ours, theirs in trials():
