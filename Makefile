@@ -31,29 +31,34 @@ KERNEL_TESTS := tests/native/test_kernels.py tests/native/test_steps.py tests/na
 # One thread a process: the test processes share the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: help venv demo wheel test test-all test-slow processors sanitize mutants lint check format bench gpu docs gallery demo-corpus clean distclean
+.PHONY: help venv kernels demo wheel test test-all test-slow processors sanitize mutants lint check format bench gpu docs gallery demo-corpus clean distclean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /|/' | while IFS='|' read -r name text; do \
 		printf '  make %-11s %s\n' "$$name" "$$text"; done
 
-venv: $(STAMP)  ## Make the virtual environment, if it is missing or stale
+venv: $(STAMP) kernels  ## Make the virtual environment, if it is missing or stale, and the compiled kernels
 
 $(STAMP): pyproject.toml constraints.txt
 	@if [ -z "$(PYTHON)" ] || ! "$(PYTHON)" -c '$(NEW_ENOUGH)'; then \
 		echo "sparsenmt needs Python 3.11 or newer: install one, or name one with PYTHON=..." >&2; exit 1; fi
 	"$(PYTHON)" -m venv "$(VENV)"
-	"$(BIN)/python" -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[dev]'
+	SPARSENMT_WHEEL_KERNELS=0 "$(BIN)/python" -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) \
+		-c constraints.txt -e '.[dev]'
 	@touch "$@"
 
-demo: $(STAMP)  ## Prepare, train, decode and score on the built-in demo corpus
+# Shown here, as pip hides the build of an installation; nothing is done if they are up to date.
+kernels: $(STAMP)  ## Build the compiled kernels of this processor, if they are missing or stale
+	@"$(BIN)/python" -m sparsenmt.native.build || echo "continuing without compiled kernels" >&2
+
+demo: venv  ## Prepare, train, decode and score on the built-in demo corpus
 	@$(BIN)/sparsenmt demo
 
 wheel: $(STAMP)  ## Build a wheel with compiled kernels into dist/
 	SPARSENMT_WHEEL_KERNELS=1 "$(BIN)/python" -m pip wheel --quiet --disable-pip-version-check --no-deps \
 		--wheel-dir dist .
 
-test: $(STAMP)  ## Run the fast tests
+test: venv  ## Run the fast tests
 	@$(PYTEST)
 
 test-all: $(STAMP)  ## Run the fast tests and the thorough ones: further examples and norms, fuzz, faults
@@ -61,17 +66,19 @@ test-all: $(STAMP)  ## Run the fast tests and the thorough ones: further example
 
 # Most of them need real corpora: SPARSENMT_DATA names the folder that has multi30k/. They train the models that they
 # need; SPARSENMT_MODEL names a model directory to test instead.
-test-slow: $(STAMP)  ## Run the slow tests, with the corpora in SPARSENMT_DATA
+test-slow: venv  ## Run the slow tests, with the corpora in SPARSENMT_DATA
 	@$(PYTEST) -m slow --timeout 7200
 
-processors: $(STAMP)  ## Kernels of all instruction sets by g++ and clang++; AVX2 and NEON in an emulator (qemu), where installed
+processors: venv  ## Kernels of all instruction sets; AVX2 and NEON in an emulator (qemu), where installed
 	@$(PYTEST) -m slow --timeout 1200 tests/native/test_compilers.py tests/native/test_emulated.py
 
 # The sanitizers' libraries, those of the compiler that builds the kernels, must be loaded before all others.
 SANITIZED := SPARSENMT_NATIVE_FLAGS="-g -O1 -fno-omit-frame-pointer -fno-sanitize-recover=all \
-	-fsanitize=address,undefined,float-cast-overflow" CXX="$(SANITIZED_CXX)" XDG_CACHE_HOME="$(CURDIR)/build/sanitized" \
+	-fsanitize=address,undefined,float-cast-overflow" CXX="$(SANITIZED_CXX)" \
+	SPARSENMT_NATIVE_FOLDER="$(CURDIR)/build/sanitized" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
 sanitize: $(STAMP)  ## Run the kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer (GCC)
+	@$(SANITIZED) $(BIN)/python -m sparsenmt.native.build
 	@preload="$$(for name in libasan.so libubsan.so libstdc++.so.6; do $(SANITIZED_CXX) -print-file-name=$$name; done)"; \
 		OMP_NUM_THREADS=1 $(SANITIZED) LD_PRELOAD="$$(echo $$preload)" $(BIN)/python -m pytest -s -n 0 -m "not slow" $(KERNEL_TESTS)
 
@@ -90,7 +97,7 @@ format: $(STAMP)  ## Format the code and apply the safe fixes of the linter
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## Time this project beside its peers (makes the peers' environments first)
+bench: venv  ## Time this project beside its peers (makes the peers' environments first)
 	$(BIN)/python benchmarks/peers/environments.py
 	$(BIN)/python benchmarks/decode_vs_ctranslate2.py
 	$(BIN)/python benchmarks/wheel_kernels.py
@@ -117,7 +124,7 @@ bench: $(STAMP)  ## Time this project beside its peers (makes the peers' environ
 	$(BIN)/python benchmarks/long_runs.py
 	$(BIN)/python benchmarks/significance.py
 
-gpu: $(STAMP)  ## Run everything that a GPU can show: tests, speed, memory, graphs; build/gpu.md
+gpu: venv  ## Run everything that a GPU can show: tests, speed, memory, graphs; build/gpu.md
 	@mkdir -p build
 	@$(BIN)/python benchmarks/gpu.py --output build/gpu.md
 

@@ -1,118 +1,81 @@
-"""Build hook of the wheel: compiled kernels, one shared library for each instruction set of this architecture.
+"""Build hook of the wheel and of editable installs: compiled kernels, shared libraries for instruction sets.
 
-SPARSENMT_WHEEL_KERNELS in the environment:
+A wheel gets those of every instruction set of this architecture; an editable install (`pip install -e .`) builds those
+of this processor into the checkout (`sparsenmt/_kernels`). SPARSENMT_WHEEL_KERNELS in the environment:
 
-    1        they must be built: without a C++ compiler, or if none compiles, the build fails
-    0        none is built: a pure wheel (`py3-none-any`), which builds kernels at first use
-    not set  they are built where a compiler is found, and not for an editable install (`pip install -e .`), which
-             builds them for its own processor at first use
+    1        they must be built: without GCC, or if it compiles none, the build fails
+    0        none is built
+    not set  they are built where GCC is found; otherwise a warning says what is lost
 
-CXX names the compiler, as at first use. The libraries' names hold hashes of their sources and bytes (`sources.py`).
+CXX names the compiler. The libraries' names hold hashes of their sources and bytes (`sparsenmt/native/sources.py`).
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import sysconfig
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SWITCH = "SPARSENMT_WHEEL_KERNELS"
-SECONDS = 1200  # for all libraries together
 OLDEST_GLIBC, OLDEST_LIBSTDCXX = (2, 28), (3, 4, 25)
 """The versions on every system that PyTorch's wheels run on (manylinux_2_28)."""
 
 
 class KernelHook(BuildHookInterface):
-    """Adds the libraries to the wheel and names its platform."""
+    """Adds the libraries to the wheel and names its platform, or puts them into the checkout."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, before the wheel is written."""
         wanted = os.environ.get(SWITCH, "")
         if wanted not in ("", "0", "1"):
-            raise ValueError(f"{SWITCH}={wanted}: give 1 to build kernels into the wheel, or 0 to build none")
-        if wanted == "0" or (version == "editable" and wanted != "1"):
+            raise ValueError(f"{SWITCH}={wanted}: give 1 to build kernels, or 0 to build none")
+        if wanted == "0":
             return
         sys.path.insert(0, self.root)  # an isolated build does not see the package
-        from sparsenmt.native.compiler import CHOICE, COMPILERS, find_compiler
+        from sparsenmt.errors import UserError
+        from sparsenmt.native.build import COMMAND, WITHOUT, build_here
 
-        compiler = find_compiler()
-        if compiler is None:
-            chosen = os.environ.get(CHOICE)
-            self._lack(
-                wanted, f"{CHOICE}={chosen} is not found" if chosen else f"none of {', '.join(COMPILERS)} is found"
-            )
-            return
-        built = self._build(compiler)
-        if not built:
-            self._lack(wanted, "no library could be compiled")
-            return
-        if version == "editable":
-            _replace(Path(self.root) / "sparsenmt" / "_kernels", built)
-            return
-        folder = Path(tempfile.mkdtemp(prefix="sparsenmt-kernels-"))  # `finalize` removes it
-        build_data["kernels"] = str(folder)
-        for name, data in built.items():
-            (folder / name).write_bytes(data)
-            build_data["force_include"][str(folder / name)] = f"sparsenmt/_kernels/{name}"
-        build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{platform_tag(built.values())}"
+        try:
+            if version == "editable":
+                build_here(self.app.display_info)
+            else:
+                self._add(build_data)
+        except UserError as error:
+            if wanted == "1":
+                raise RuntimeError(f"{SWITCH}=1, but kernels cannot be built: {error}") from None
+            self.app.display_warning(f"without compiled kernels: {error}\n{WITHOUT}. To build them later: {COMMAND}")
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove the libraries, which are in the wheel now."""
-        folder = build_data.pop("kernels", None)
-        for path in Path(folder).iterdir() if folder else ():
-            path.unlink()
-        if folder:
-            Path(folder).rmdir()
+        if "kernels" in build_data:
+            shutil.rmtree(build_data.pop("kernels"))
 
-    def _build(self, compiler: Any) -> dict[str, bytes]:
-        """Every library for every instruction set of this architecture; sets that the compiler lacks are left out."""
-        from sparsenmt.native.compiler import CompilerError, compile_library
-        from sparsenmt.native.instruction_sets import sets_of_machine
-        from sparsenmt.native.sources import FLAGS, LIBRARIES, OPENMP, digest, shipped_name
+    def _add(self, build_data: dict[str, Any]) -> None:
+        """Build every library for every instruction set of this architecture into the wheel."""
+        from sparsenmt.errors import UserError
+        from sparsenmt.native.build import build
+        from sparsenmt.native.instruction_sets import InstructionSet, sets_of_machine
+        from sparsenmt.native.sources import SourceFiles
 
-        built: dict[str, bytes] = {}
-        deadline = time.monotonic() + SECONDS
-        for made_for in sets_of_machine():
-            for library in LIBRARIES:
-                options = [*FLAGS, *library.flags, *made_for.flags, "-fopenmp"]
-                sources = [*library.source_paths, OPENMP]
-                cores = os.cpu_count() or 1
-                try:
-                    with tempfile.TemporaryDirectory(prefix="sparsenmt-") as scratch:
-                        data = compile_library(
-                            compiler, sources, options, Path(scratch), at_once=cores, deadline=deadline
-                        )
-                except CompilerError as error:
-                    self.app.display_warning(f"kernels ({library.name}) for {made_for.name} are left out: {error}")
-                    continue
-                made_from = digest(library.source_paths, library.header_paths, library.flags)
-                built[shipped_name(library.name, made_for, made_from, data)] = data
-                self.app.display_info(f"kernels ({library.name}) for {made_for.name}: {len(data)} bytes")
-        return built
+        folder = Path(tempfile.mkdtemp(prefix="sparsenmt-kernels-"))  # `finalize` removes it
+        build_data["kernels"] = str(folder)
 
-    def _lack(self, wanted: str, reason: str) -> None:
-        if wanted == "1":
-            raise RuntimeError(f"{SWITCH}=1, but kernels cannot be built into the wheel: {reason}")
-        self.app.display_warning(
-            f"a pure wheel, without compiled kernels: {reason}. They are built at first use where a compiler is found."
-        )
+        def put(files: SourceFiles, made_for: InstructionSet, data: bytes) -> None:
+            (folder / files.file_name(made_for, data)).write_bytes(data)
 
-
-def _replace(folder: Path, built: dict[str, bytes]) -> None:
-    """Put the libraries into a checkout, in the place of others."""
-    folder.mkdir(exist_ok=True)
-    for path in folder.glob("*.so"):
-        path.unlink()
-    for name, data in built.items():
-        (folder / name).write_bytes(data)
+        if not build(sets_of_machine(), put, self.app.display_info):
+            raise UserError("no library could be compiled", hint="The lines above say why.")
+        for path in folder.iterdir():
+            build_data["force_include"][str(path)] = f"sparsenmt/_kernels/{path.name}"
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{platform_tag(path.read_bytes() for path in folder.iterdir())}"
 
 
 def platform_tag(libraries: Any) -> str:

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from common import PAUSE_SECONDS, command_line, parse, take_turns, verdict
-from sparsenmt.native.build import SWITCH
+from sparsenmt.native.library import SWITCH
 from sparsenmt.sparsity.simplex import native
 from sparsenmt.sparsity.simplex.function import entmax
 

@@ -1,4 +1,4 @@
-"""The time of decoding with compiled kernels, which are chosen by measurement, relative to PyTorch alone.
+"""The time of decoding with compiled kernels, which the table of choices selects, relative to PyTorch alone.
 
     python benchmarks/native_choice.py [CASE ...] [--repeats N]
 
@@ -8,8 +8,6 @@ under 1 / 1.05. Both take turns in one process, and its processor time is counte
 
 native_*  kernels compiled for this processor
 avx2_*    compiled for AVX2 only, as on a processor without AVX-512, where most attention is slower than PyTorch's
-
-At the end, what was measured of the kernels: their time over PyTorch's, by class.
 """
 
 from __future__ import annotations
@@ -17,24 +15,24 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 
-from common import command_line, parse, take_turns, verdict
+from common import FOLDER, command_line, parse, take_turns, verdict
 from decode_vs_ctranslate2 import BASE
 from protocol import EOS, decoding_sources
 from sparsenmt.data.batching import pad
 from sparsenmt.decoding.beam import beam_search
 from sparsenmt.model.protocol import Source
 from sparsenmt.native import kernels as module
-from sparsenmt.native.build import SWITCH
+from sparsenmt.native.build import build_here
+from sparsenmt.native.instruction_sets import CAP
+from sparsenmt.native.library import SWITCH
 from sparsenmt.recipe import schema
 from workers.model import random_model
 
@@ -50,26 +48,14 @@ WORK: dict[str, dict[str, Any]] = {
 }
 BUILDS = ("native", "avx2")
 
-# -march=native, which the last option of the command would be, is replaced.
-_COMPILER = """#!/bin/sh
-for word; do
-  shift
-  [ "$word" = -march=native ] && word=-march=x86-64-v3
-  set -- "$@" "$word"
-done
-exec c++ "$@"
-"""
-
 
 @contextmanager
 def compiled(build: str) -> Iterator[None]:
-    """Use kernels of this build; those for AVX2 are kept in a temporary folder."""
-    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ):
+    """Use kernels of this build, which are in a folder of their own."""
+    with mock.patch.dict(os.environ):
         if build == "avx2":
-            compiler = Path(folder) / "c++"
-            compiler.write_bytes(_COMPILER.encode())
-            compiler.chmod(0o700)
-            os.environ |= {"CXX": str(compiler), "XDG_CACHE_HOME": folder}
+            os.environ |= {"SPARSENMT_NATIVE_FOLDER": str(FOLDER.parent / "build" / "avx2"), CAP: "avx2"}
+        build_here(print)
         module._found.cache_clear()
         try:
             yield
@@ -123,14 +109,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         with compiled(build):
             os.environ[SWITCH] = "1"
-            found = module.kernels()
-            if found is None:
+            if module.kernels() is None:
                 print(f"{build}: no kernels")
                 continue
             ratios |= {name: measure(name, WORK[case] | changes, given.repeats) for name, case in chosen.items()}
-            print(f"\n{build}: a kernel's time over PyTorch's")
-            for name, ratio in sorted(found.choice.ratios.items()):
-                print(f"  {name:<50}{ratio:>8.2f}")
     result = verdict("native_choice", ratios, {} if changes else dict.fromkeys(ratios, BAR))
     print(json.dumps(result))
     return 0 if result["ok"] else 1

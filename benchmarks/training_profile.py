@@ -83,7 +83,7 @@ def phases(batches: list[Any], steps: dict[str, Callable[[Any], object]]) -> Cou
 @contextmanager
 def without_kernels() -> Iterator[None]:
     """Turn compiled kernels off."""
-    from sparsenmt.native.build import SWITCH
+    from sparsenmt.native.library import SWITCH
 
     before = os.environ.get(SWITCH)
     os.environ[SWITCH] = "0"

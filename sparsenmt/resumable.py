@@ -4,11 +4,11 @@ Until it is complete, the output NAME consists of two hidden files beside its fi
 
 ``.NAME.partial``   the lines so far; the process that writes it holds a lock on it
 ``.NAME.journal``   sealed: the task, the number of input lines that are done, size and hash of their output, and the
-                    choices of kernels so far
+                    numerics that decide their last digits
 
 The journal is written after the bytes that it describes are flushed to disk, and only a complete file gets the output's
-name. A run with the same task and choices, and a partial file with the recorded hash, appends to it; bytes after the
-recorded size are truncated. Otherwise the output is started anew.
+name. A run with the same task, and a partial file with the recorded hash, appends to it; bytes after the recorded size
+are truncated. With another task the output is started anew. Other numerics are refused, unless they may be mixed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sparsenmt.errors import UserError
-from sparsenmt.native.choice import known_ratios
-from sparsenmt.native.numerics import Choices, changed_choices
+from sparsenmt.native.numerics import Numerics, numerics_changes
 from sparsenmt.storage.files import (
     check_own_file,
     explain_write_errors,
@@ -35,7 +34,7 @@ from sparsenmt.storage.files import (
     publish_file,
     sha256_file,
 )
-from sparsenmt.storage.kept_work import KeptWork, joined
+from sparsenmt.storage.kept_work import KeptWork
 from sparsenmt.storage.records import Count
 
 _BLOCK = 1 << 20
@@ -43,12 +42,12 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class _Journal:
-    """The results in the journal: the input lines that are done, size and hash of their output; choices."""
+    """The journal: the task as ``work``, the input lines that are done, size and hash of their output; numerics."""
 
     lines: Count
     bytes: Count
     sha256: str
-    choices: Choices = field(default_factory=dict)
+    numerics: Numerics | None = None
 
 
 class ResumableOutput:
@@ -56,23 +55,34 @@ class ResumableOutput:
 
     Args:
         output: the final path.
-        task: everything that determines the output's bytes, as JSON. None: the output cannot be resumed.
+        task: everything that determines the output's bytes but the numerics, as JSON. None: it cannot be resumed.
         total: number of input lines.
+        numerics: those of this run.
+        mixed: continue what was begun with other numerics.
     """
 
-    def __init__(self, output: Path, task: Mapping[str, Any] | None, total: int) -> None:
+    def __init__(
+        self,
+        output: Path,
+        task: Mapping[str, Any] | None,
+        total: int = 0,
+        numerics: Numerics | None = None,
+        mixed: bool = False,
+    ) -> None:
         self.lines = 0
         """Input lines whose output is complete and flushed to disk."""
         self.complete = False
         """True if the output is already complete: an earlier run was killed before it removed the journal."""
         self.restart_reason: str | None = None
         """Why the files of an earlier run cannot be used; None if they can, or if there are none."""
+        self.other_numerics = ""
+        """The differences from the numerics of an earlier run whose output is continued; empty if there are none."""
         self._output = output
         self._target = output.resolve()  # a link stays one
         self._partial = partial_path(self._target)
         self._journal = hidden_path(self._target, "journal")
         self._kept = None if task is None else KeptWork(self._journal, task, _Journal)
-        self._total = total
+        self._total, self._numerics, self._mixed = total, numerics or {}, mixed
         self._buffer = bytearray()
         self._bytes = 0
         self._digest = hashlib.sha256()
@@ -122,16 +132,29 @@ class ResumableOutput:
         except UserError:
             return "its journal is damaged"
         lines, size, digest = journal.lines, journal.bytes, journal.sha256
+        if journal.numerics is None:
+            return "its journal is of an earlier version of the program"
         if differences:
             return differences
-        if other := changed_choices(journal.choices):
-            return f"kernels and PyTorch would be chosen otherwise: {joined(other)}"
         if lines == self._total and not os.fstat(self._descriptor).st_size:
             self.complete = _has_content(self._target, size, digest)
         if not self.complete and not self._hash_start(size, digest):
             return "the partial output is damaged"
+        if lines < self._total:
+            self._compare(journal.numerics)
         self.lines, self._bytes = lines, size
         return None
+
+    def _compare(self, begun: Numerics) -> None:
+        """Refuse to continue output of other numerics, unless they may be mixed."""
+        self.other_numerics = numerics_changes(begun, self._numerics)
+        if self.other_numerics and not self._mixed:
+            raise UserError(
+                f"it was begun with other numerics, which change last digits: {self.other_numerics}",
+                where=str(self._output),
+                hint="Continue it as it was begun, allow both in one file with --mix-numerics, or remove "
+                f"{self._partial.name} to begin again.",
+            )
 
     def _hash_start(self, size: int, digest: str) -> bool:
         """Hash the first ``size`` bytes of the partial file; True if they exist and have this hash."""
@@ -173,7 +196,7 @@ class ResumableOutput:
         with self._writing():
             os.fsync(self._descriptor)
             digest = self._digest.hexdigest()
-            self._kept.write(lines=lines, bytes=self._bytes, sha256=digest, choices=known_ratios())
+            self._kept.write(lines=lines, bytes=self._bytes, sha256=digest, numerics=self._numerics)
         self.lines = lines
 
     def finish(self, lines: int) -> None:
@@ -220,15 +243,22 @@ def _remove(*paths: Path) -> None:
 
 
 @contextmanager
-def resumable_output(output: Path, task: Mapping[str, Any] | None, total: int = 0) -> Iterator[ResumableOutput]:
+def resumable_output(
+    output: Path,
+    task: Mapping[str, Any] | None,
+    total: int = 0,
+    *,
+    numerics: Numerics | None = None,
+    mixed: bool = False,
+) -> Iterator[ResumableOutput]:
     """Create or resume an output file; the block calls `ResumableOutput.finish` when all lines are done.
 
     The arguments are those of `ResumableOutput`; ``output`` is no pipe or device.
 
     Raises:
-        UserError: another process is writing it, or it cannot be written.
+        UserError: another process is writing it, it was begun with other numerics, or it cannot be written.
     """
-    file = ResumableOutput(output, task, total)
+    file = ResumableOutput(output, task, total, numerics, mixed)
     try:
         file.recover()
         yield file

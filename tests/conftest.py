@@ -6,9 +6,14 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from sparsenmt.errors import UserError
+from sparsenmt.native.build import build_here
+from sparsenmt.native.library import wanted
 
 # Kernels are tested, not timed: those that are right are used. Processes that tests start inherit it.
 os.environ.setdefault("SPARSENMT_NATIVE", "always")
@@ -17,7 +22,15 @@ if not os.environ.get("SPARSENMT_TEST_GPU"):
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    """Restore the handlers of signals, and build the compiled kernels once, before any process of the tests begins."""
+    _restore_handlers()
+    if not hasattr(config, "workerinput") and wanted():
+        with suppress(UserError):  # without GCC their tests are skipped
+            build_here(lambda line: print(line, flush=True))
+
+
+def _restore_handlers() -> None:
     """Restore the handlers of signals that are ignored where the tests run in the background (`nohup ... &`).
 
     Otherwise every program that a test starts would ignore them, too, and the test would wait for its end for ever.

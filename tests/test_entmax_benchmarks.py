@@ -14,7 +14,7 @@ import torch
 import attention_training
 import entmax_functions
 from protocol import EOS, PAD, training_batches
-from sparsenmt.native.build import SWITCH
+from sparsenmt.native.library import SWITCH
 
 
 def test_bars_and_sizes() -> None:

@@ -156,22 +156,6 @@ def test_a_model_with_random_weights_for_one_line(tmp_path: Path, monkeypatch: p
     assert one_line.seconds(tmp_path / "model", one_line.WORK | {"threads": 1}) > 0
 
 
-def test_kernels_for_avx2_are_compiled_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All other words of the command reach the compiler as they are."""
-    import native_choice
-
-    real = tmp_path / "c++"
-    real.write_bytes(b'#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    real.chmod(0o700)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    with native_choice.compiled("avx2"):
-        done = subprocess.run([os.environ["CXX"], "-O3", "-march=native", "a b.cpp"], capture_output=True, check=True)
-        assert os.environ["XDG_CACHE_HOME"] == str(Path(os.environ["CXX"]).parent)
-    assert done.stdout == b"-O3\n-march=x86-64-v3\na b.cpp\n"
-    with native_choice.compiled("native"):
-        assert os.environ.get("CXX") != str(real)
-
-
 def test_the_choice_of_kernels_is_timed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     import native_choice
     from sparsenmt.native.kernels import kernels

@@ -55,8 +55,8 @@ for line in sys.stdin:
 """
 """Loads PyTorch once and forks for every command: that takes more than half of the time of a small command."""
 
-VOLATILE = re.compile(r"time|(.*_)?seconds(_.*)?|.*_per_second|git_revision|seal")
-"""Keys of JSON objects whose values say when, how fast, or by which revision something was made."""
+VOLATILE = re.compile(r"time|(.*_)?seconds(_.*)?|.*_per_second|git_revision|numerics|seal")
+"""Keys of JSON objects whose values say when, how fast, by which revision or by which kernels something was made."""
 PROSE = {"notes", "note", "title"}
 """Keys of JSON objects whose values are sentences for people: their numbers are compared."""
 IDENTITY = re.compile(r"/[0-9a-f]{16}/")

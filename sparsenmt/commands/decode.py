@@ -49,8 +49,9 @@ def command(model: Path, **options: Any) -> None:
 
     An output file gets its name when it is complete. If a command that reads a file and writes a file is interrupted,
     killed, or runs out of disk space, the same command resumes after the windows that were finished and gives the same
-    bytes as an undisturbed run. It starts again, and says why, if the text, the model, an option, the number of
-    threads, the device, a version, or the compiled kernels or the choice of them are other ones.
+    bytes as an undisturbed run. It starts again, and says why, if the text, the model, an option or the program's
+    version are other ones. With another number of threads, device, processor or PyTorch, or other compiled kernels,
+    last digits would differ: it is refused, unless --mix-numerics is given.
 
     \b
     --n-best N          up to N lines for an input line: number ||| text ||| score

@@ -13,17 +13,20 @@ if TYPE_CHECKING:
 
 
 @click.command("doctor")
+@click.option("--measure", is_flag=True, help="Measure every class of the table of choices here; takes minutes.")
 @threads_option
 @report_options(plot=None)
-def command(files: ReportFiles, threads: int | None) -> None:
-    """Examine this machine: the compiled kernels in use, their origin, correctness and speed.
+def command(files: ReportFiles, threads: int | None, measure: bool) -> None:
+    """Examine this machine: the compiled kernels in use, their files, correctness and speed.
 
-    Kernels come from the installed wheel, or are built at first use where a C++ compiler is found; otherwise PyTorch's
-    operators are used, which are slower. Each library is compared with PyTorch, and a few kernels are timed.
+    Kernels come from the wheel of this platform, or are built when sparsenmt is installed, if there is GCC; otherwise
+    PyTorch's operators are used, which are slower. Each library is compared with PyTorch. A table, which was measured
+    when sparsenmt was made, says which kernels are used.
 
     \b
     deviation   largest deviation from PyTorch over the allowed one; at most 1
-    gain        PyTorch's time over the kernel's; a kernel is used where it is faster
+    gain        PyTorch's time over the kernel's, by the table; it is used where it is faster
+    choice      with --measure: other, if another choice than the table's is clearly faster here
 
     The exit code is 0 if all kernels are in use or turned off (SPARSENMT_NATIVE=0), otherwise 2.
     """
@@ -32,7 +35,7 @@ def command(files: ReportFiles, threads: int | None) -> None:
     from sparsenmt.workflows.doctor import check_examined, examine
 
     files.check([])
-    report = examine(threads)
+    report = examine(threads, measure=measure)
     click.echo(render(report))
     for path in files.write(report):
         notify(f"{path}: written")

@@ -250,9 +250,7 @@ decoding_options = stacked(
     ),
     click.option("--seed", type=click.IntRange(0), help="Seed of sampling."),
     batch_tokens_option(),
-    click.option(
-        "--dtype", type=click.Choice(DTYPES), help="Data type of matrix products; auto measures which is fastest."
-    ),
+    click.option("--dtype", type=click.Choice(DTYPES), help="Data type of matrix products; auto takes the fastest."),
     depth_options,
     click.option(
         "--depth",
@@ -269,6 +267,11 @@ decoding_options = stacked(
         type=click.IntRange(1, 2**31),
         help="Lines, or blocks of documents, read before the first is written.  "
         "[default: 4096 lines, or 256 blocks; 1 at a terminal]",
+    ),
+    click.option(
+        "--mix-numerics",
+        is_flag=True,
+        help="Resume an output that was begun with other kernels, another number of threads, PyTorch or processor.",
     ),
 )
 """The decoding options of `decode` and `distill`; see `decode_request`."""

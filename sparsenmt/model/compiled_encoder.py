@@ -47,7 +47,7 @@ class CompiledEncoder:
         wide, size = inner.shape
         if (4 * size + 2 * wide) * size * dtype.itemsize > LAST_LEVEL_CACHE_SIZE:  # a thread reads a layer for few rows
             return False
-        return found.faster("encoder", dtype, size, wide, blocks[0].own.learned_heads, False)
+        return found.faster("encoder", dtype, size, wide, blocks[0].own.learned_heads)
 
     @staticmethod
     def of(
@@ -84,7 +84,9 @@ class CompiledEncoder:
             return None
         cores = min(threads(valid.numel() * self._stack.weights), valid.shape[0])
         found = kernels()
-        if cores < torch.get_num_threads() and (found is None or not found.faster("encoder", *self._stack.sizes, True)):
+        if cores < torch.get_num_threads() and (
+            found is None or not found.faster("encoder of few", *self._stack.sizes)
+        ):
             return None  # most threads would have no sentence
         return self._stack.run(states.contiguous(), lengths, depth, cores)
 

@@ -166,7 +166,7 @@ def can_hold_table(weight: Tensor) -> bool:
     large = weight.numel() * 4 > LAST_LEVEL_CACHE_SIZE
     if found is None or not large or weight.dtype not in compiled_dtypes(weight):
         return False
-    return max(found.ratios("packed product", torch.float32, *weight.shape)) < AS_FAST
+    return found.choice.ratio("packed product", torch.float32, *weight.shape) < AS_FAST
 
 
 class CompiledProduct:
@@ -276,6 +276,6 @@ def fastest(weight: Tensor, dtypes: Collection[torch.dtype]) -> torch.dtype:
     found = kernels()
     if found is None or not dtypes:
         return torch.float32
-    ratios = {dtype: max(found.ratios("product", dtype, *weight.shape)) for dtype in dtypes}
+    ratios = {dtype: found.choice.ratio("product", dtype, *weight.shape) for dtype in dtypes}
     best = min(ratios, key=lambda dtype: ratios[dtype])
     return best if ratios[best] * _CLEARLY < 1 else torch.float32

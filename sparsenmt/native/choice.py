@@ -1,128 +1,151 @@
-"""The choice between a compiled kernel and PyTorch's operators: whichever a measurement on this machine finds faster.
+"""The choice between a compiled kernel and PyTorch's operators: read from a table of measured ratios.
 
-A kernel that is right may still be slow: compiled for other vectors than it was written for, it takes many times
-PyTorch's time. So each class of problems (a kernel, and sizes that stand for a range of sizes) is measured when it is
-first met, on made-up numbers, and the ratio is kept beside the library: all runs on a machine choose alike.
-SPARSENMT_NATIVE=always uses every kernel that is right, without measuring.
+A kernel that is right may still be slow: for other vectors than it was written for, it takes many times PyTorch's
+time. So `choices.json`, a part of the program that `tools/kernel_choices.py` writes, has for every instruction set and
+for one and two threads the kernel's time over PyTorch's in classes of problems. A class is named by a kernel, words
+such as a dtype, and sizes: ``attention 64 1 30``. A problem belongs to the class of its kernel and words with the
+nearest sizes: the least sum of absolute logarithms of their ratios. More threads count as two. In a class without a
+measurement PyTorch's operators are used. Nothing is measured or written here, and asking changes nothing.
+SPARSENMT_NATIVE=always uses every kernel that is right.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import math
 import os
-import threading
-import time
-from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 
-from sparsenmt.native import cache
-from sparsenmt.native.build import SWITCH
-from sparsenmt.native.instruction_sets import processor
-from sparsenmt.storage.files import sha256_text
+from sparsenmt.errors import UserError
+from sparsenmt.native.library import ALWAYS, SWITCH
+from sparsenmt.storage.files import read_json
+from sparsenmt.storage.records import typed
 
-ALWAYS = "always"
-_LENGTHS, _LONGEST = ((20, 14), (48, 30), (128, 80)), 256  # (longest of a class, its measured length)
-
-Trial = tuple[Callable[[], object], Callable[[], object]]
-"""A problem that is solved by the kernel, and by PyTorch."""
-
+VERSION = 1
+TABLE = Path(__file__).with_name("choices.json")
 CLEARLY = 0.95  # of PyTorch's time, at most: closer to 1, noise would decide
 AS_FAST = 1.05  # of PyTorch's time: where the kernel is wanted for its memory
-_SECONDS, _MORE_SECONDS = 0.01, 0.06  # of a measurement; of a close one
-_CLOSE = 0.8, 1.2
-_LEAST, _MOST = 7, 60  # turns; with fewer, other programs decide
-_DIGITS = 8  # of the hash of PyTorch's version and the processor
+MOST_THREADS = 2  # that are measured
+_HINT = "Install sparsenmt again."
 
 
-def usual_length(count: int) -> int:
-    """The length that is measured for this number of tokens. There are four, so that few are measured."""
-    return next((stands for most, stands in _LENGTHS if count <= most), _LONGEST)
-
-
-_known: dict[str, dict[str, float]] = {}  # of this process: name of a record -> `Choice.ratios`
-
-_alone = threading.RLock()
-"""Held until a measurement is kept: several searches of this process may meet a class at the same time."""
-
-
-class Choice:
-    """The measured ratios of a library's kernels.
+@dataclass(frozen=True)
+class ChoiceTable:
+    """The table.
 
     Args:
-        library: name of its file, which stands for the sources and the compiler.
+        measured: instruction set -> processor, PyTorch and date of the measurement.
+        same: instruction set that was not measured -> the one whose ratios it takes.
+        columns: instruction set and number of threads of each ratio of a class.
+        ratios: class -> the kernel's time over PyTorch's; None: not measured, as the kernel does not exist.
     """
 
-    def __init__(self, library: str) -> None:
-        machine = sha256_text(f"{torch.__version__} {processor()}")[:_DIGITS]  # a wheel's library is used on many
-        self._library = f"{library}-{machine}"
-        self._ratios: dict[int, dict[str, float]] = {}  # by the number of threads
+    version: int
+    measured: dict[str, dict[str, str]]
+    same: dict[str, str]
+    columns: list[str]
+    ratios: dict[str, list[float | None]]
 
-    def __deepcopy__(self, memo: object) -> Choice:
-        """Return the same object: copies of a model share the library and its ratios."""
+    @functools.cached_property
+    def classes(self) -> dict[tuple[str, ...], list[tuple[tuple[int, ...], list[float | None]]]]:
+        """The sizes and ratios of the classes by their words."""
+        found: dict[tuple[str, ...], list[tuple[tuple[int, ...], list[float | None]]]] = {}
+        for name, ratios in self.ratios.items():
+            words, sizes = class_parts(name)
+            found.setdefault(words, []).append((sizes, ratios))
+        return found
+
+
+def class_name(kind: str, *sizes: object) -> str:
+    """The name of a class, of a kernel's name and of dtypes, words and sizes."""
+    return " ".join(str(each).removeprefix("torch.") for each in (kind, *sizes))
+
+
+def class_parts(name: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The words and the sizes in a class's name."""
+    parts = name.split(" ")
+    return tuple(each for each in parts if not each.isdigit()), tuple(int(each) for each in parts if each.isdigit())
+
+
+@functools.cache
+def read_table() -> ChoiceTable:
+    """Read the table, once in a process.
+
+    Raises:
+        UserError: it is damaged or of another version.
+    """
+    record = read_json(TABLE, hint=_HINT)
+    version = record.get("version") if isinstance(record, dict) else None
+    if version != VERSION:
+        raise UserError(
+            f"the table of kernel choices has version {version}, and this program reads version {VERSION}",
+            where=str(TABLE),
+            hint=_HINT,
+        )
+    return typed(record, ChoiceTable, TABLE, hint=_HINT)
+
+
+def table_digest() -> str:
+    """The hash of the table's file."""
+    return hashlib.sha256(TABLE.read_bytes()).hexdigest()[:16]
+
+
+class Choices:
+    """The measured ratios for an instruction set.
+
+    Raises:
+        UserError: the table is damaged or of another version.
+    """
+
+    def __init__(self, instruction_set: str) -> None:
+        self._table = read_table()
+        self._set = self._table.same.get(instruction_set, instruction_set)
+        self._known: dict[tuple[Any, ...], float] = {}
+
+    def __deepcopy__(self, memo: object) -> Choices:
+        """Return the same object: the table is read once."""
         return self
 
-    @property
-    def ratios(self) -> dict[str, float]:
-        """The kernel's time over PyTorch's, by class, with this number of threads: those that are known so far."""
-        threads = torch.get_num_threads()
-        if threads not in self._ratios:
-            self._ratios[threads] = _known[self._record(threads)] = kept_ratios(self._record(threads))
-        return self._ratios[threads]
+    def prefers(self, kind: str, *sizes: object) -> bool:
+        """Return True if a kernel is clearly faster than PyTorch in a problem's class, or SPARSENMT_NATIVE=always."""
+        return os.environ.get(SWITCH) == ALWAYS or self.ratio(kind, *sizes) < CLEARLY
 
-    def ratio(self, name: str, trial: Callable[[], Trial]) -> float:
-        """The kernel's time over PyTorch's for a class; ``trial`` makes its problem, at the first call on a machine."""
-        found = self.ratios.get(name)
-        return self._measured(name, trial) if found is None else found
+    def ratio(self, kind: str, *sizes: object) -> float:
+        """The kernel's time over PyTorch's in the class of a problem; infinity if it was not measured.
 
-    def faster(self, name: str, trial: Callable[[], Trial]) -> bool:
-        """Return True if the kernel is clearly faster than PyTorch, or SPARSENMT_NATIVE=always."""
-        return os.environ.get(SWITCH) == ALWAYS or self.ratio(name, trial) < CLEARLY
+        Args:
+            kind: the kernel's name.
+            sizes: dtypes, words and sizes of the problem.
 
-    def _measured(self, name: str, trial: Callable[[], Trial]) -> float:
-        threads = torch.get_num_threads()
-        with _alone, torch.inference_mode():
-            if name in self.ratios:  # another search of this process has measured it meanwhile
-                return self.ratios[name]
-            found = measure(*trial())
-            record = self._record(threads)
-            known = {name: found} | kept_ratios(record)  # one that another process has kept meanwhile is preferred
-            self._ratios[threads] |= known
-            cache.write_record(record, {"ratios": known})
-            return self._ratios[threads][name]
+        Raises:
+            ValueError: the table has no class of this kernel with as many sizes.
+        """
+        threads = min(torch.get_num_threads(), MOST_THREADS)
+        problem = threads, kind, *sizes
+        if problem not in self._known:
+            self._known[problem] = self._nearest(threads, class_name(kind, *sizes))
+        return self._known[problem]
 
-    def _record(self, threads: int) -> str:
-        return f"{self._library}-speed-{threads}.json"
-
-
-def known_ratios() -> dict[str, dict[str, float]]:
-    """The ratios that this process has read or measured: name of their record -> class -> ratio."""
-    return {record: dict(ratios) for record, ratios in _known.items() if ratios}
+    def _nearest(self, threads: int, name: str) -> float:
+        words, numbers = class_parts(name)
+        rows = [each for each in self._table.classes.get(words, ()) if len(each[0]) == len(numbers)]
+        if not rows:
+            raise ValueError(f"the table of kernel choices has no class '{name}'")
+        column = f"{self._set} {threads}"
+        if column not in self._table.columns:
+            return math.inf
+        place = self._table.columns.index(column)
+        measured = [(each, ratios[place]) for each, ratios in rows if ratios[place] is not None]
+        if not measured:
+            return math.inf
+        _, ratio = min(measured, key=lambda each: _distance(each[0], numbers))
+        return math.inf if ratio is None else ratio
 
 
-def kept_ratios(record: str) -> dict[str, float]:
-    """The ratios of a record in the cache; values of other types are ignored."""
-    ratios = (cache.read_record(record) or {}).get("ratios")
-    if not isinstance(ratios, dict):
-        return {}
-    return {str(name): ratio for name, ratio in ratios.items() if _is_ratio(ratio)}
-
-
-def _is_ratio(found: object) -> bool:
-    return isinstance(found, float) and 0 < found < math.inf
-
-
-def measure(ours: Callable[[], object], theirs: Callable[[], object]) -> float:
-    """The seconds of the first over those of the second: the fastest of several turns, as disturbances only add."""
-    ours(), theirs()
-    best, began = [math.inf, math.inf], time.perf_counter()
-    for turn in range(_MOST):
-        for side, run in enumerate((ours, theirs)):
-            start = time.perf_counter()
-            run()
-            best[side] = min(best[side], time.perf_counter() - start)
-        ratio, taken = best[0] / best[1], time.perf_counter() - began
-        close = _CLOSE[0] < ratio < _CLOSE[1]
-        if turn + 1 >= _LEAST and taken > (_MORE_SECONDS if close else _SECONDS):
-            break
-    return ratio
+def _distance(measured: tuple[int, ...], wanted: tuple[int, ...]) -> float:
+    return sum(abs(math.log(max(a, 1) / max(b, 1))) for a, b in zip(measured, wanted, strict=True))

@@ -1,6 +1,6 @@
 """The compiled kernels of training, with their gradients: fp32 and bf16, on the CPU.
 
-They are built by the first training, checked against PyTorch in float64, and used where they are measured faster.
+They are checked against PyTorch in float64 by the first training, and used where the table of choices has them faster.
 Shapes: B sentences, H heads, Q queries, K keys, E head size, N rows, V vocabulary.
 """
 
@@ -9,25 +9,31 @@ from __future__ import annotations
 import ctypes
 import functools
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sparsenmt.native import training_trials
 from sparsenmt.native.address import address, allocating, check
-from sparsenmt.native.build import Library, wanted
-from sparsenmt.native.choice import Choice, usual_length
-from sparsenmt.native.sources import TRAINING
-from sparsenmt.native.training_operators import LEVELS, HiddenKeys, plain_drop
+from sparsenmt.native.choice import Choices
+from sparsenmt.native.library import Library, wanted
+from sparsenmt.native.sources import TRAINING, set_of
+from sparsenmt.native.steps import numbers
+from sparsenmt.native.training_operators import LEVELS, HiddenKeys, plain_attention, plain_drop
 
 _LANES = 16
 _MOST_KEYS, _MOST_SIZE = 256, 256  # of short sentences; a head's size
-_LEAST_REACH, _MOST_REACH = 16, 1024  # of windows
+_MOST_REACH = 1024  # of windows
 _DTYPES = (torch.float32, torch.bfloat16)
 _NUMBERS = "numbers in fp32 or bf16"
+_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
+_CHECKED_CORES = (1, 3)
+_CHECKED_ATTENTION = (
+    *((6, 21, False, None), (21, 21, True, None)),
+    *((50, 50, False, (3, 2)), (90, 90, False, (40, 30)), (70, 70, False, (9, 0))),
+)
+"""Queries, keys, causal, reach."""
 _THREAD_WORK = 1 << 14  # numbers from which on one more thread pays
 _POINTER, _NUMBER, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 _ARGUMENTS = {
@@ -69,7 +75,7 @@ class GradientKernels:
             function.argtypes, function.restype = arguments, None
             if name in _ALLOCATING:
                 allocating(function)
-        self.choice = Choice(path.stem)
+        self.choice = Choices(set_of(path))
 
     def __deepcopy__(self, memo: object) -> GradientKernels:
         """Return the same object: copies of a model share the library."""
@@ -136,42 +142,13 @@ class GradientKernels:
         worth = max(1, min(torch.get_num_threads(), work // _THREAD_WORK))
         return worth if self.cores is None else self.cores
 
-    def faster_loss(self, logits: Tensor) -> bool:
-        """Return True if `loss` is faster than PyTorch for such logits."""
-        dtype, size = logits.dtype, 1 << logits.shape[1].bit_length()
-        return self.choice.faster(f"loss {_name(dtype)} {size}", partial(training_trials.loss_trial, self, dtype, size))
-
-    def faster_attention(self, dtype: torch.dtype, size: int, length: int) -> bool:
-        """Return True if `attend`, with its gradients, is faster than PyTorch for sentences of this length."""
-        stands = usual_length(length)
-        name = f"attention {_name(dtype)} {size} {stands}"
-        return self.choice.faster(name, partial(training_trials.attention_trial, self, dtype, size, stands))
-
-    def faster_window(self, dtype: torch.dtype, size: int, reach: int) -> bool:
-        """Return True if `attend` within a window, with its gradients, is faster than bands of PyTorch's operators.
-
-        Args:
-            reach: keys that a query sees beside its own.
-        """
-        stands = max(_LEAST_REACH, 1 << (reach - 1).bit_length())
-        name = f"window attention {_name(dtype)} {size} {stands}"
-        return self.choice.faster(name, partial(training_trials.window_trial, self, dtype, size, stands))
-
-    def faster_dropout(self, dtype: torch.dtype) -> bool:
-        """Return True if `drop` is faster than PyTorch."""
-        return self.choice.faster(f"dropout {_name(dtype)}", partial(training_trials.dropout_trial, self, dtype))
-
 
 def drop(x: Tensor, draws: Tensor, dropped: int, added: Tensor | None = None) -> Tensor:
     """`plain_drop` by the kernel, if it takes such numbers and is faster."""
     found = gradient_kernels() if x.dtype in _DTYPES and x.device.type == "cpu" and x.numel() else None
-    if found is None or not found.faster_dropout(x.dtype):
+    if found is None or not found.choice.prefers("dropout", x.dtype):
         return plain_drop(x, draws, dropped, added)
     return found.drop(x, draws, dropped, added)
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _problem(q: Tensor, k: Tensor, v: Tensor, hidden: HiddenKeys) -> tuple[_Problem, int]:
@@ -246,7 +223,7 @@ def attend_window(q: Tensor, k: Tensor, v: Tensor, valid: Tensor, reach: tuple[i
     if not _attends(q, k, v) or q.shape[2] != k.shape[2] or sum(reach) > _MOST_REACH:
         return None
     found = gradient_kernels()
-    if found is None or not found.faster_window(q.dtype, q.shape[3], sum(reach)):
+    if found is None or not found.choice.prefers("window attention", q.dtype, q.shape[3], sum(reach)):
         return None
     bias = torch.zeros(q.shape[0], k.shape[2]).masked_fill_(~valid, -torch.inf)
     return _attend(found, q, k, v, HiddenKeys(bias, reach=reach))
@@ -270,7 +247,7 @@ def attend_short(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: b
     if bias is not None and (bias.shape != (batch, 1, 1, keys) or bias.requires_grad):
         return None
     found = gradient_kernels()
-    if found is None or not found.faster_attention(q.dtype, size, max(queries, keys)):
+    if found is None or not found.choice.prefers("trained attention", q.dtype, size, max(queries, keys)):
         return None
     flat = None if bias is None else bias.reshape(batch, keys).float().contiguous()
     return _attend(found, q, k, v, HiddenKeys(flat, causal))
@@ -281,25 +258,97 @@ def loss_kernel(logits: Tensor) -> GradientKernels | None:
     if logits.dtype not in _DTYPES or logits.device.type != "cpu" or not logits.is_contiguous():
         return None
     found = gradient_kernels()
-    return found if found is not None and found.faster_loss(logits) else None
+    return found if found is not None and found.choice.prefers("loss", logits.dtype, logits.shape[1]) else None
 
 
 def gradient_kernels() -> GradientKernels | None:
-    """The library; None if it cannot be built here or is turned off."""
+    """The library; None if there is none for this processor, or it is turned off."""
     return _found() if wanted() else None
-
-
-def library() -> Library[GradientKernels]:
-    """The library's sources and check."""
-    return Library.of(TRAINING, _checked)
 
 
 @functools.cache
 def _found() -> GradientKernels | None:
-    return library().find()
+    return Library(TRAINING, _checked).find()
 
 
 def _checked(path: Path) -> GradientKernels | None:
     """Load the library; None if it disagrees with PyTorch."""
     found = GradientKernels(path)
-    return found if training_trials.error(found) <= 1 else None
+    return found if error(found) <= 1 else None
+
+
+@torch.enable_grad()
+def error(found: GradientKernels) -> float:
+    """The largest deviation from PyTorch on small problems, by one thread and by several, relative to the tolerance."""
+    before, worst = found.cores, 0.0
+    try:
+        for cores in _CHECKED_CORES:
+            found.cores = cores
+            for dtype, tolerance in _TOLERANCE.items():
+                errors = [_loss_error(found, dtype), _dropout_error(found, dtype)]
+                errors += [_attention_error(found, dtype, *each) for each in _CHECKED_ATTENTION]
+                worst = max(worst, *(each / tolerance for each in errors))
+    finally:
+        found.cores = before
+    return worst
+
+
+def _distance(found: Tensor, expected: Tensor) -> float:
+    """The largest difference, relative where values are above 1; infinity for NaN."""
+    differences = (found.double() - expected).abs() / expected.abs().clamp_min(1)
+    return float(differences.nan_to_num(nan=float("inf")).max())
+
+
+def _attention_error(
+    found: GradientKernels,
+    dtype: torch.dtype,
+    queries: int,
+    keys: int,
+    causal: bool,
+    reach: tuple[int, int] | None,
+) -> float:
+    batch, heads, size = 2, 3, 32
+    inputs = [numbers(batch, n, heads, size, speed=s) for n, s in ((queries, 0.7), (keys, 0.31), (keys, 1.3))]
+    q, k, v = (x.to(dtype).transpose(1, 2) for x in inputs)
+    bias, given = numbers(batch, keys, speed=0.9), numbers(batch, heads, queries, size, speed=0.23).to(dtype)
+    bias[0, 3:7], hidden = -torch.inf, HiddenKeys(bias, causal, reach)
+    if reach is not None:
+        bias[1, 10:30] = -torch.inf  # also queries that see none
+    wide = [x.double().requires_grad_() for x in (q, k, v)]
+    expected = plain_attention(wide[0], wide[1], wide[2], hidden)
+    slopes = torch.autograd.grad(expected, wide, given.double())
+    results = found.attend(q, k, v, hidden), *found.attend_back(q, k, v, hidden, given)
+    return max(_distance(a, b) for a, b in zip(results, (expected.detach(), *slopes), strict=True))
+
+
+def _loss_error(found: GradientKernels, dtype: torch.dtype) -> float:
+    worst = 0.0
+    for size in (64, 77):
+        logits, target = (9 * numbers(5, size)).to(dtype), torch.arange(5) * 16 % size
+        wide = logits.double()
+        expected = torch.softmax(wide, -1).scatter_add(1, target[:, None], torch.full((5, 1), -0.9, dtype=wide.dtype))
+        own, logs = found.loss(logits, target, 0.9)
+        pairs = (
+            (logits, expected),
+            (own, wide.gather(1, target[:, None]).squeeze(1)),
+            (logs, wide.logsumexp(1)),
+        )
+        worst = max(worst, *(_distance(a, b) for a, b in pairs))
+    return worst
+
+
+def dropout_problem(count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Numbers, random bits for them, and numbers to add."""
+    draws = (torch.arange(count) * 12345 % LEVELS - LEVELS // 2).to(torch.int16)
+    return numbers(count).to(dtype), draws, numbers(count, speed=1.3).to(dtype)
+
+
+def _dropout_error(found: GradientKernels, dtype: torch.dtype) -> float:
+    worst = 0.0
+    for count in (3, 9001):
+        x, draws, added = dropout_problem(count, dtype)
+        for more in (None, added):
+            wide = None if more is None else more.double()
+            expected = plain_drop(x.double(), draws, 20000, wide)
+            worst = max(worst, _distance(found.drop(x, draws, 20000, more), expected))
+    return worst

@@ -9,8 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.native import encoder, greedy, steps, trials
+from sparsenmt.native import encoder, greedy, steps
 from sparsenmt.native.address import address, allocating, check
-from sparsenmt.native.build import Library, wanted
-from sparsenmt.native.choice import Choice, Trial
+from sparsenmt.native.choice import Choices
+from sparsenmt.native.library import Library, wanted
 from sparsenmt.native.packing import KINDS, PackedMatrix, ProductLayout, RowTable, fields, pack
-from sparsenmt.native.sources import DECODING
+from sparsenmt.native.sources import DECODING, set_of
 from sparsenmt.native.token_lists import MOST_FORBIDDEN, TokenLists
-from sparsenmt.native.trials import FEW_QUERIES
 
 _TOLERANCE = 1e-5
 _CHECKED_CORES = (1, 3)
 _PRODUCT_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.int8: 4e-2}
 _THREAD_WORK = 1 << 14  # multiplications from which on one more thread pays
+FEW_QUERIES = 8  # queries up to which the kernel copies no keys, and plain products are faster than a fused attention
 MOST_IN_ORDER = 64  # the largest width of `Kernels.best`
 
 
@@ -113,8 +112,7 @@ class Kernels:
         self.layout = ProductLayout(dtypes, int(library.sparsenmt_int8_most_of_pair()))
         self.step = steps.StepFunctions(library, self.layout)
         self.encoder = encoder.EncoderFunctions(library, self.layout)
-        self.choice = Choice(path.stem)
-        self._known: dict[tuple[str, trials.Sizes], tuple[str, Callable[[], Trial]]] = {}
+        self.choice = Choices(set_of(path))
 
     def __deepcopy__(self, memo: object) -> Kernels:
         """Return the same object: copies of packed weights share the library."""
@@ -123,20 +121,9 @@ class Kernels:
     def _threads(self, work: int) -> int:
         return threads(work) if self.cores is None else self.cores
 
-    def ratios(self, kind: str, *sizes: Any) -> list[float]:
-        """A kernel's time over PyTorch's in the classes of `trials.TRIALS` that a problem belongs to."""
-        return [self.choice.ratio(*each) for each in self._classes(kind, sizes)]
-
     def faster(self, kind: str, *sizes: Any) -> bool:
-        """Return True if a kernel is faster than PyTorch in all of these classes, or always used."""
-        return all(self.choice.faster(*each) for each in self._classes(kind, sizes))
-
-    def _classes(self, kind: str, sizes: tuple[Any, ...]) -> Iterator[tuple[str, Callable[[], Trial]]]:
-        chosen = trials.TRIALS[kind]
-        for each in chosen.classes(*sizes):
-            if (kind, each) not in self._known:
-                self._known[kind, each] = " ".join(map(str, (kind, *each))), partial(chosen.trial, self, *each)
-            yield self._known[kind, each]
+        """Return True if a kernel is faster than PyTorch for such sizes, or always used."""
+        return self.choice.prefers(kind, *sizes)
 
     def attends(self, q: Tensor, values: Tensor) -> bool:
         """Return True if `attend` computes such queries (B, H, Q, E) and values (B, H, K, E), and is the faster way."""
@@ -144,7 +131,8 @@ class Kernels:
 
     def attends_to_slots(self, q: Tensor, values: Tensor, *, in_order: bool) -> bool:
         """`attends` for values (K, slots, H, E). ``in_order``: row n is always in slot n, so PyTorch copies none."""
-        return self._attends(q, values) and self.faster("attention to slots", q.shape[3], values.shape[0], in_order)
+        kind = f"attention to slots in {'order' if in_order else 'any order'}"
+        return self._attends(q, values) and self.faster(kind, q.shape[3], values.shape[0])
 
     def _attends(self, q: Tensor, values: Tensor) -> bool:
         return (
@@ -300,7 +288,7 @@ def threads(work: int) -> int:
 
 
 def kernels() -> Kernels | None:
-    """The library; None if it cannot be built here or is turned off."""
+    """The library; None if there is none for this processor, or it is turned off."""
     return _found() if wanted() else None
 
 
@@ -309,14 +297,9 @@ def kernels_for(x: Tensor) -> Kernels | None:
     return kernels() if x.device.type == "cpu" else None
 
 
-def library() -> Library[Kernels]:
-    """The library's sources and check."""
-    return Library.of(DECODING, _checked)
-
-
 @functools.cache
 def _found() -> Kernels | None:
-    return library().find()
+    return Library(DECODING, _checked).find()
 
 
 def _checked(path: Path) -> Kernels | None:

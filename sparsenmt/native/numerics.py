@@ -1,51 +1,77 @@
 """The numerics of a run: everything but its inputs that decides the last digits of its sums.
 
-Floating-point sums are rounded in another order by another version of PyTorch, number of threads, device, library of
-compiled kernels, or choice between a kernel and PyTorch.
+Floating-point sums are rounded in another order by another version of PyTorch, number of threads, device, processor,
+library of compiled kernels, or choice between a kernel and PyTorch.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from sparsenmt.native.build import SWITCH, origins, wanted
-from sparsenmt.native.choice import ALWAYS, AS_FAST, CLEARLY, kept_ratios, known_ratios
+from sparsenmt.native.choice import table_digest
+from sparsenmt.native.instruction_sets import usable_sets
+from sparsenmt.native.library import ALWAYS, SWITCH, candidates, wanted
+from sparsenmt.native.sources import LIBRARIES, is_intact
+from sparsenmt.storage.kept_work import changed_values, describe_change, joined
 
-Choices = dict[str, dict[str, float]]
-"""The kernel's time over PyTorch's, by library, machine and number of threads, and by class of problems."""
+Numerics = dict[str, Any]
+"""The identity of a run's numerics, as JSON."""
+_CPU_INFO = Path("/proc/cpuinfo")
 
 
-def numerics(device: torch.device, *libraries: str) -> dict[str, Any]:
-    """Return the numerics of this process as JSON, except the choices, which are made when they are first needed.
+def numerics(device: torch.device) -> Numerics:
+    """The numerics of this process on a device. Nothing is loaded for it.
 
-    Args:
-        libraries: names of the compiled libraries that the run uses, which are loaded by now if they will be.
+    Raises:
+        UserError: SPARSENMT_NATIVE_ISA names no instruction set.
     """
-    on_cpu = torch.backends.cpu.get_cpu_capability
-    files = {name: origins[name].path if wanted() and name in origins else None for name in libraries}
+    on_cpu, name = device.type == "cpu", torch.backends.cpu.get_cpu_capability()
     return {
-        "threads": torch.get_num_threads(),
-        "device": f"{device.type} {torch.cuda.get_device_name(device) if device.type == 'cuda' else on_cpu()}",
         "torch": torch.__version__,
-        "kernels": {
-            **{name: None if path is None else path.stem for name, path in files.items()},
-            "used": "always" if os.environ.get(SWITCH) == ALWAYS else "where measured faster",
-        },
+        "threads": torch.get_num_threads(),
+        "device": f"{device.type} {torch.cuda.get_device_name(device) if device.type == 'cuda' else name}",
+        "processor": processor_name() if on_cpu else None,
+        "kernels": _kernels() if on_cpu and wanted() else None,
     }
 
 
-def changed_choices(old: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Return the classes of problems for which a run would choose otherwise than `known_ratios` were, or anew."""
-    changed = []
-    for record, ratios in old.items():
-        kept = kept_ratios(record) | known_ratios().get(record, {})
-        changed += [name for name, ratio in ratios.items() if name not in kept or _sides(kept[name]) != _sides(ratio)]
-    return changed
+def _kernels() -> dict[str, Any]:
+    """The files of the libraries, the instruction set and the choices."""
+    best = {each.name: next((path.stem for path in candidates(each) if is_intact(path)), None) for each in LIBRARIES}
+    return {
+        **best,
+        "instructions": next((each.name for each in usable_sets()), None),
+        "choices": ALWAYS if os.environ.get(SWITCH) == ALWAYS else table_digest(),
+    }
 
 
-def _sides(ratio: float) -> tuple[bool, bool]:
-    return ratio < CLEARLY, ratio < AS_FAST
+def processor_name() -> str:
+    """The name of the processor as Linux gives it."""
+    lines = _CPU_INFO.read_bytes().decode(errors="replace").split("\n") if _CPU_INFO.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def numerics_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """The differences between two numerics as text; empty if they are the same."""
+    return joined([_describe(*change) for change in changed_values(json.loads(json.dumps(old)), new)])
+
+
+def _describe(key: str, old: Any, new: Any) -> str:
+    """A change as text, without the hashes of libraries and of the table."""
+    if key == "kernels":
+        return f"compiled kernels are {'not in use now' if new is None else 'in use now'}"
+    kind = key.removeprefix("kernels.")
+    if kind == "choices":
+        return "the choices between kernels and PyTorch are others"
+    if kind != key and kind != "instructions":
+        state = "are others" if old and new else "are not in use now" if old else "were not in use"
+        return f"the compiled kernels ({kind}) {state}"
+    return describe_change(kind, old, new)

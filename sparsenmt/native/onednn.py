@@ -2,8 +2,8 @@
 
 Where PyTorch's own product is MKL's, this can be a fifth faster, although the weight, which changes with every update,
 is reordered at every call. The gradient of the weight would need transposed copies of activations, which cost more
-than they bring. PyTorch's private operators are used only if they agree with `F.linear` on a probe, and where a
-measurement finds them faster (`native.choice`).
+than they bring. PyTorch's private operators are used only if they agree with `F.linear` on a probe, and where the
+table of choices has them faster (`native.choice`).
 Shapes: N rows, `in` and `out` the sizes of a weight (out, in).
 """
 
@@ -16,11 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.native.build import wanted
-from sparsenmt.native.choice import Choice, Trial
+from sparsenmt.native.choice import Choices
+from sparsenmt.native.instruction_sets import usable_sets
+from sparsenmt.native.library import wanted
 
 _LEAST_WORK = 1 << 22  # multiplications; products with less are left to PyTorch
-_ROWS, _FEW_ROWS = 2048, 512  # measured; for batches and for chunks of rows
 _TOLERANCE = 1e-4
 
 
@@ -46,13 +46,14 @@ class Product:
 
     def __init__(self, weight: Tensor, rows: int, *, transposed: bool = False, inputs: int = 1) -> None:
         self._matrix, self._rows = weight.detach().t() if transposed else weight.detach(), rows
-        faster = _suits(weight, rows) and _faster(weight.shape[0], weight.shape[1], rows, transposed, kept=inputs > 1)
-        self._packed = _reorder(self._matrix, rows) if faster else None
+        kind = f"{'gradient' if transposed else 'linear'}{' kept' if inputs > 1 else ''}"
+        faster = _suits(weight, rows) and _choices().prefers(kind, *weight.shape, rows)
+        self._packed = reorder(self._matrix, rows) if faster else None
 
     def __call__(self, x: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
         """x (N, in) -> (N, out), plus the bias (out). It may be written to ``out``."""
         if self._packed is not None and len(x) >= self._rows:
-            return _multiply(x, self._packed, bias)
+            return multiply(x, self._packed, bias)
         if bias is None:
             return torch.mm(x, self._matrix.t(), out=out)
         return torch.addmm(bias, x, self._matrix.t(), out=out)
@@ -90,48 +91,35 @@ def _suits(weight: Tensor, rows: int) -> bool:
     """Return True if there may be a faster product than PyTorch's."""
     if weight.dtype != torch.float32 or weight.device.type != "cpu" or rows * weight.numel() < _LEAST_WORK:
         return False
-    return wanted() and _works()
+    return wanted() and works()
 
 
-def _reorder(matrix: Tensor, rows: int) -> Tensor:
+def reorder(matrix: Tensor, rows: int) -> Tensor:
+    """The weight in the blocked layout for products with this number of rows."""
     packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(matrix, rows)
     return packed
 
 
-def _multiply(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+def multiply(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+    """x (N, in) -> (N, out), by a weight of `reorder`."""
     result: Tensor = torch.ops.mkldnn._linear_pointwise(x.contiguous(), packed, bias, "none", [], "")
     return result
 
 
 @functools.cache
-def _works() -> bool:
+def works() -> bool:
     """Return True if the private operators exist and agree with `F.linear`, with both layouts of a weight."""
     if not torch.backends.mkldnn.is_available():
         return False
     x, bias = torch.linspace(-1, 1, 5 * 48).view(5, 48).cos(), torch.linspace(-1, 1, 32)
     weight = torch.linspace(-9, 9, 32 * 48).view(32, 48).sin()
     try:
-        found = [_multiply(x, _reorder(each, len(x)), bias) for each in (weight, weight.t().contiguous().t())]
+        found = [multiply(x, reorder(each, len(x)), bias) for each in (weight, weight.t().contiguous().t())]
     except (AttributeError, RuntimeError):  # the private operators have changed or are not built in
         return False
     return all(torch.allclose(each, F.linear(x, weight, bias), atol=_TOLERANCE) for each in found)
 
 
 @functools.cache
-def _choice() -> Choice:
-    return Choice("onednn")
-
-
-def _faster(outer: int, inner: int, rows: int, transposed: bool, kept: bool) -> bool:
-    """Return True if multiplying is faster than PyTorch's product: with reordering, or with a weight that is kept."""
-    stands = _ROWS if rows > _FEW_ROWS else _FEW_ROWS
-    name = f"{'gradient' if transposed else 'linear'} {outer} {inner} {stands}{' kept' if kept else ''}"
-    return _choice().faster(name, lambda: _trial(outer, inner, stands, transposed, kept))
-
-
-def _trial(outer: int, inner: int, rows: int, transposed: bool, kept: bool) -> Trial:
-    weight = torch.linspace(-9, 9, outer * inner).view(outer, inner).sin()
-    matrix = weight.t() if transposed else weight
-    x = torch.linspace(-5, 5, rows * matrix.shape[1]).view(rows, -1).cos()
-    once = _reorder(matrix, rows)
-    return lambda: _multiply(x, once if kept else _reorder(matrix, rows), None), lambda: x @ matrix.t()
+def _choices() -> Choices:
+    return Choices(next((each.name for each in usable_sets()), ""))

@@ -1,27 +1,34 @@
-"""The libraries of kernels that wheels bring along: their sources, how they are compiled, and their files' names.
+"""The libraries of compiled kernels: their sources, the folder of the built ones, and the names of their files.
 
-Imports no PyTorch: the build of a wheel reads the same table.
+Imports no PyTorch: the build reads the same table. In the environment, SPARSENMT_NATIVE_FOLDER names another folder
+than the package's own, and SPARSENMT_NATIVE_FLAGS more options of the compiler, such as sanitizers.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from sparsenmt.native.instruction_sets import InstructionSet
 
 _PACKAGE = Path(__file__).parents[1]
-OPENMP = Path(__file__).parent / "clang_openmp.cpp"
-"""Compiled into every library."""
-
 FLAGS = ("-std=gnu++17", "-O3", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
-SHIPPED = _PACKAGE / "_kernels"
-"""The folder of an installed wheel's libraries."""
-
+_FOLDER, _MORE_FLAGS = "SPARSENMT_NATIVE_FOLDER", "SPARSENMT_NATIVE_FLAGS"
 _DIGITS = 16  # of a hash in a file's name
+
+
+def kernel_folder() -> Path:
+    """The folder of the built libraries."""
+    return Path(os.environ.get(_FOLDER) or _PACKAGE / "_kernels")
+
+
+def more_flags() -> list[str]:
+    """The options of the compiler that SPARSENMT_NATIVE_FLAGS adds."""
+    return os.environ.get(_MORE_FLAGS, "").split()
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,6 @@ class SourceFiles:
         folder: of its files, in the package.
         sources: C++ files.
         headers: the files that they include.
-        callers: modules that lay out what it reads, and check its results.
         flags: compiler options, added after the common ones.
     """
 
@@ -41,23 +47,32 @@ class SourceFiles:
     folder: str
     sources: tuple[str, ...]
     headers: tuple[str, ...]
-    callers: tuple[str, ...]
     flags: tuple[str, ...] = ()
 
-    @property
-    def source_paths(self) -> list[Path]:
-        """The paths of the C++ files."""
-        return [_PACKAGE / self.folder / name for name in self.sources]
+    def paths(self, *, headers: bool = False) -> list[Path]:
+        """The paths of the C++ files, or of the headers."""
+        return [_PACKAGE / self.folder / name for name in (self.headers if headers else self.sources)]
 
-    @property
-    def header_paths(self) -> list[Path]:
-        """The paths of the headers."""
-        return [_PACKAGE / self.folder / name for name in self.headers]
+    def digest(self) -> str:
+        """The hash of everything that it is compiled from, but the compiler and its options for a processor."""
+        found = hashlib.sha256(repr((FLAGS, self.flags, more_flags())).encode())
+        for path in (*self.paths(headers=True), *self.paths()):
+            found.update(path.read_bytes())
+        return found.hexdigest()[:_DIGITS]
 
-    @property
-    def caller_paths(self) -> list[Path]:
-        """The paths of the modules."""
-        return [_PACKAGE / self.folder / name for name in self.callers]
+    def file_name(self, made_for: InstructionSet, data: bytes) -> str:
+        """The name of a built library, with `digest` and the hash of its bytes."""
+        return f"{self.name}-{made_for.name}-{self.digest()}-{_hash(data)}.so"
+
+    def built(self, made_for: InstructionSet) -> Iterator[Path]:
+        """The libraries in the folder that were built from these sources: one, or none."""
+        for path in sorted(kernel_folder().glob(f"{self.name}-{made_for.name}-{self.digest()}-*.so")):
+            if re.fullmatch(rf"[0-9a-f]{{{_DIGITS}}}", path.stem.rpartition("-")[2]):
+                yield path
+
+    def others(self) -> list[Path]:
+        """The libraries of this name in the folder that were built from other sources."""
+        return [each for each in kernel_folder().glob(f"{self.name}-*.so") if f"-{self.digest()}-" not in each.name]
 
 
 DECODING = SourceFiles(
@@ -71,52 +86,39 @@ DECODING = SourceFiles(
         *("memory.h", "vectors.h", "best.h", "few.h", "product_arguments.h", "amx.h", "products.h", "vocabulary.h"),
         *("norm.h", "step.h"),
     ),
-    ("kernels.py", "packing.py", "steps.py", "encoder.py", "greedy.py", "token_lists.py"),
 )
 TRAINING = SourceFiles(
     "training",
     "native",
     ("loss.cpp", "dropout.cpp", "attention.cpp"),
     ("memory.h", "vectors.h", "elements.h", "attention_head.h"),
-    ("gradients.py", "training_operators.py", "training_trials.py"),
 )
 SIMPLEX = SourceFiles(
     "simplex",
     "sparsity/simplex",
     ("native.cpp",),
     ("native_math.h", "native_rows.h", "native_tiles.h"),
-    ("native.py",),
     # Products and sums are not fused, so that a row has the same result in a full tile and in a part of one.
     ("-ffp-contract=off",),
 )
 LIBRARIES = (DECODING, TRAINING, SIMPLEX)
-"""Every library of the package: a wheel has each, once for every instruction set."""
+"""Every library of the package: each is built once for every instruction set."""
 
 
-def digest(sources: Sequence[Path], headers: Sequence[Path], flags: Sequence[str]) -> str:
-    """A hash of everything that a library is compiled from, but the compiler and its options for a processor."""
-    found = hashlib.sha256(repr((FLAGS, tuple(flags))).encode())
-    for path in (*headers, *sources, OPENMP):
-        found.update(path.read_bytes())
-    return found.hexdigest()[:_DIGITS]
+def set_of(library: Path) -> str:
+    """The instruction set in the name of a built library; ``avx2`` for a file of another name."""
+    parts = library.stem.split("-")
+    return parts[1] if len(parts) == 4 else "avx2"
 
 
-def shipped_name(library: str, made_for: InstructionSet, sources: str, data: bytes) -> str:
-    """The name of a library in a wheel, with `digest` of its sources and with a hash of its bytes."""
-    return f"{library}-{made_for.name}-{sources}-{hashlib.sha256(data).hexdigest()[:_DIGITS]}.so"
-
-
-def shipped_libraries(library: str, made_for: InstructionSet, sources: str) -> Iterator[Path]:
-    """The installed libraries of these sources: one, or none."""
-    for path in sorted(SHIPPED.glob(f"{library}-{made_for.name}-{sources}-*.so")):
-        if re.fullmatch(rf"[0-9a-f]{{{_DIGITS}}}", path.stem.rpartition("-")[2]):
-            yield path
-
-
-def is_intact(path: Path) -> bool:
-    """Return True if the bytes of an installed library are those that its name tells.
+def is_intact(library: Path) -> bool:
+    """Return True if the bytes of a built library are those that its name tells.
 
     Raises:
         OSError: it cannot be read.
     """
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:_DIGITS] == path.stem.rpartition("-")[2]
+    return _hash(library.read_bytes()) == library.stem.rpartition("-")[2]
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:_DIGITS]

@@ -14,7 +14,7 @@
 #include "step.h"
 
 #ifdef SPARSENMT_PRODUCTS
-#ifdef _OPENMP  // declared here: clang's header may not be installed
+#ifdef _OPENMP  // declared here: GCC's header may not be installed
 extern "C" int omp_get_thread_num();
 extern "C" int omp_get_num_threads();
 #endif

@@ -2,6 +2,10 @@
 
 #pragma once
 
+#ifdef __clang__
+#error "kernels need GCC: the OpenMP of clang is not the one that PyTorch has loaded"
+#endif
+
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -66,11 +70,7 @@ inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 // Lanes of two vectors by their numbers, kLanes and above from the second; `kPick` maps a lane of the result to a number.
 template <int (*kPick)(int), class Vector, int... kLane>
 inline Vector pick(Vector a, Vector b, std::integer_sequence<int, kLane...>) {
-#ifdef __clang__
-  return __builtin_shufflevector(a, b, kPick(kLane)...);
-#else  // GCC before 12 has no other one
   return __builtin_shuffle(a, b, Ints{kPick(kLane)...});
-#endif
 }
 
 template <int (*kPick)(int), class Vector>

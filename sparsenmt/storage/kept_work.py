@@ -125,10 +125,7 @@ def joined(differences: Sequence[str]) -> str:
 
 
 def _describe(key: str, old: Any, new: Any) -> str:
-    """Return a difference as text; hashes are left out, and those in the names of compiled kernels."""
-    if key.startswith("kernels.") and key != "kernels.used":
-        state = "are others" if old and new else "are not in use now" if old else "were not in use"
-        return f"the compiled kernels ({key.removeprefix('kernels.')}) {state}"
+    """Return a difference as text; hashes are left out."""
     hashes = all(isinstance(value, str) and _HASH.fullmatch(value) for value in (old, new))
     return f"the {key} has changed" if hashes else describe_change(key, old, new)
 

@@ -15,7 +15,7 @@ from sparsenmt.analysis.labels import Head
 from sparsenmt.analysis.observe import Attended, TargetLine, observe
 from sparsenmt.model.sites import SITES
 from sparsenmt.model.sockets import Keys, Transform
-from sparsenmt.native.build import SWITCH
+from sparsenmt.native.library import SWITCH
 from sparsenmt.sparsity.entmax import Entmax
 from sparsenmt.sparsity.softmax import Softmax
 from sparsenmt.sparsity.topk import TopK

@@ -16,11 +16,12 @@ import torch
 
 from sparsenmt.decoding import translate
 from sparsenmt.model_directory import WEIGHTS
-from sparsenmt.native import cache, choice
-from sparsenmt.native.build import SWITCH
+from sparsenmt.native import numerics as numerics_module
 from sparsenmt.native.kernels import kernels
+from sparsenmt.native.library import SWITCH
 from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.resumable import resumable_output
+from sparsenmt.storage.files import read_sealed, write_sealed
 from sparsenmt.storage.tensors import load_tensors, save_tensors
 from tests.commands.support import Result, Run, program
 from tests.examples import examples
@@ -155,41 +156,63 @@ def test_another_translation_starts_again(
     assert (workspace / "out").read_bytes() == (workspace / "whole").read_bytes()
 
 
-def test_the_number_of_threads_belongs_to_the_work(command: Run, stopping: Stopping) -> None:
-    stopping(KeyboardInterrupt(), 9)
-    assert command(*DECODE).code == 130
-    torch.set_num_threads(2)
-    assert "threads is 2 instead of 1" in command(*DECODE).err
-
-
-def test_the_library_of_kernels_belongs_to_the_work(
-    command: Run, stopping: Stopping, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def without_kernels(patch: pytest.MonkeyPatch) -> None:
     if kernels() is None:
         pytest.skip("no compiler")
+    patch.setenv(SWITCH, "0")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda patch: torch.set_num_threads(2), "threads is 2 instead of 1"),
+        (without_kernels, "compiled kernels are not in use now"),
+        (lambda patch: patch.setenv(SWITCH, "1"), "the choices between kernels and PyTorch are others"),
+        (lambda patch: patch.setattr(torch, "__version__", "3.0"), 'torch is "3.0" instead of "'),
+        (
+            lambda patch: patch.setattr(numerics_module, "processor_name", lambda: "another"),
+            'processor is "another" instead of "',
+        ),
+    ],
+)
+def test_other_numerics_are_refused_unless_they_may_be_mixed(
+    command: Run,
+    workspace: Path,
+    stopping: Stopping,
+    change: Callable[[pytest.MonkeyPatch], object],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert command(*DECODE, "-o", "whole").code == 0
     stopping(KeyboardInterrupt(), 9)
     assert command(*DECODE).code == 130
-    monkeypatch.setenv(SWITCH, "0")
-    assert "starts again: the compiled kernels (decoding) are not in use now" in command(*DECODE).err
+    kept = (workspace / ".out.partial").read_bytes()
+    with monkeypatch.context() as patch:
+        change(patch)
+        refused = command(*DECODE)
+        assert refused.code == 2 and refused.out == b"" and not (workspace / "out").exists()
+        start = f"error: out: it was begun with other numerics, which change last digits: {said}"
+        assert refused.err.startswith(start) and "allow both in one file with --mix-numerics" in refused.err
+        assert (workspace / ".out.partial").read_bytes() == kept, "nothing is lost"
+        stopping(KeyboardInterrupt(), 13)
+        mixed = command(*DECODE, "--mix-numerics")
+        assert mixed.code == 130 and f"warning: out: its last digits are of different numerics now: {said}" in mixed.err
+        assert "resumes after line 12" in command(*DECODE).err, "the journal has the new numerics"
+    torch.set_num_threads(1)
+    assert (workspace / "out").read_bytes().startswith(kept)
+    stopping(KeyboardInterrupt(), 9)
+    (workspace / "out").unlink()
+    assert command(*DECODE).code == 130 and command(*DECODE).code == 0
+    assert (workspace / "out").read_bytes() == (workspace / "whole").read_bytes()
 
 
-def test_the_choice_of_kernels_belongs_to_the_work(
-    command: Run, stopping: Stopping, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    known: dict[str, dict[str, float]] = {}
-    monkeypatch.setattr(choice, "_known", known)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for later, ratio in ((0.6, 0.5), (2.0, 0.5), (None, 0.5)):
-        known["library-speed-1.json"] = {"attention 16 1 30": ratio}
-        stopping(KeyboardInterrupt(), 9)
-        assert command(*DECODE).code == 130
-        known.clear()
-        if later is None:
-            assert cache.write_record("library-speed-1.json", {"ratios": {}})
-        else:
-            assert cache.write_record("library-speed-1.json", {"ratios": {"attention 16 1 30": later}})
-        said = "resumes after line 8" if later == 0.6 else "starts again: kernels and PyTorch would be chosen otherwise"
-        assert said in command(*DECODE).err
+def test_a_journal_of_an_earlier_version_is_not_used(command: Run, workspace: Path, stopping: Stopping) -> None:
+    stopping(KeyboardInterrupt(), 9)
+    assert command(*DECODE).code == 130
+    journal = read_sealed(workspace / ".out.journal")
+    journal["work"] |= journal.pop("numerics")
+    write_sealed(workspace / ".out.journal", journal)
+    assert command(*DECODE).err == "out: starts again: its journal is of an earlier version of the program\n"
 
 
 def test_text_from_a_pipe_is_complete_or_not_there(command: Run, workspace: Path, stopping: Stopping) -> None:

@@ -22,6 +22,8 @@ from sparsenmt import model_directory
 from sparsenmt.assemble import build_model
 from sparsenmt.errors import UserError
 from sparsenmt.model.transformer import Transformer
+from sparsenmt.native.kernels import kernels
+from sparsenmt.native.library import SWITCH
 from sparsenmt.storage.files import read_sealed, write_sealed
 from sparsenmt.workflows.training import validation
 from sparsenmt.workflows.training.prepare import open_data
@@ -306,6 +308,27 @@ def test_an_interrupt_and_going_on(workspace: Path) -> None:
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 143 and b"terminated" in errors and b"Traceback" not in errors
+
+
+def test_a_resume_with_other_numerics_says_so(command: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one line; without a change nothing is said."""
+
+    def run(updates: int) -> list[str]:
+        result = command("train", "small.yaml", "directory=new", f"training.max_updates={updates}")
+        assert result.code == 0
+        return [line for line in result.err.splitlines() if "last digits" in line]
+
+    if kernels() is None:
+        pytest.skip("no compiler")
+    begin = "warning: its last digits will differ from those of an undisturbed run: "
+    assert run(4) == run(6) == []
+    monkeypatch.setenv(SWITCH, "0")
+    assert run(8) == [f"{begin}compiled kernels are not in use now"]
+    assert run(10) == []
+    monkeypatch.setattr(torch, "__version__", "3.0")
+    assert run(12) == [f'{begin}torch is "3.0" instead of "{torch.version.__version__}"']
+    progress = json.loads((workspace / "new/checkpoints/update-00000012/progress.json").read_bytes())
+    assert progress["numerics"]["kernels"] is None and progress["numerics"]["threads"] == 1
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from sparsenmt.native.compiler import Compiler, compile_library
+from sparsenmt.native.build import compile_library
 from sparsenmt.native.instruction_sets import INSTRUCTION_SETS
-from sparsenmt.native.sources import DECODING, FLAGS, LIBRARIES, OPENMP, SourceFiles
+from sparsenmt.native.sources import DECODING, FLAGS, LIBRARIES, SourceFiles
 
 MACHINES = {
     "avx2": ("x86_64-linux-gnu-g++", ("qemu-x86_64-static", "-cpu", "Haswell")),
@@ -44,7 +43,7 @@ def test_decoding(name: str, tmp_path: Path) -> None:
         pytest.skip(f"{emulator} is not installed")
     program = tmp_path / "parity"
     options = [*FLAGS, *DECODING.flags, *flags_of(name), "-fopenmp", "-static", "-o", str(program)]
-    subprocess.run([compiler, *options, *map(str, DECODING.source_paths), str(PROGRAM)], check=True, timeout=SECONDS)
+    subprocess.run([compiler, *options, *map(str, DECODING.paths()), str(PROGRAM)], check=True, timeout=SECONDS)
     ran = subprocess.run([emulator, *arguments, str(program)], capture_output=True, text=True, timeout=SECONDS)
     print(ran.stdout, ran.stderr)
     assert ran.returncode == 0 and "the best continuations" in ran.stdout
@@ -53,9 +52,6 @@ def test_decoding(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda each: each.name)
 @pytest.mark.parametrize("name", MACHINES)
-def test_it_compiles(name: str, library: SourceFiles, tmp_path: Path) -> None:
+def test_it_compiles(name: str, library: SourceFiles) -> None:
     """As the build of a wheel compiles it."""
-    options = [*FLAGS, *library.flags, *flags_of(name), "-fopenmp"]
-    sources = [*library.source_paths, OPENMP]
-    compiler = Compiler((compiler_of(name),))
-    assert compile_library(compiler, sources, options, tmp_path, at_once=2, deadline=math.inf)
+    assert compile_library([compiler_of(name)], library, flags_of(name))

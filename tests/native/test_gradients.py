@@ -8,9 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.model.dropout import add_with_dropout, draw_bits, dropout
-from sparsenmt.native.gradients import GradientKernels, attend_short, attend_window, loss_kernel
+from sparsenmt.native.gradients import GradientKernels, attend_short, attend_window, error, loss_kernel
 from sparsenmt.native.training_operators import LEVELS, HiddenKeys, plain_attention, plain_drop
-from sparsenmt.native.training_trials import error
 from tests.native.libraries import training_kernels
 
 DTYPES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}

@@ -13,6 +13,7 @@ from torch import Tensor
 from sparsenmt.native import kernels as module
 from sparsenmt.native.instruction_sets import features
 from sparsenmt.native.kernels import Kernels, kernels, pack
+from sparsenmt.native.sources import DECODING
 from tests.native.libraries import BUILDS, IN_USE, PRODUCTS, build_or_skip, builds, decoding_kernels
 
 
@@ -32,7 +33,7 @@ def library(name: str, folders: pytest.TempPathFactory) -> Kernels:
     torch.manual_seed(0)
     if name == IN_USE:
         return decoding_kernels()
-    built = Kernels(build_or_skip(module.library(), name, folders))
+    built = Kernels(build_or_skip(DECODING, name, folders))
     assert built.layout.dtypes == PRODUCTS.get(name, built.layout.dtypes)
     return built
 

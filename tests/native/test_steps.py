@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.native import build
-from sparsenmt.native import kernels as module
-from sparsenmt.native.cache import read_record
-from sparsenmt.native.compiler import CompilerError
 from sparsenmt.native.kernels import Kernels
 from sparsenmt.native.steps import LayerCache, LayerStack, NormWeights, PackedLayer
 from tests.examples import examples
@@ -208,14 +203,3 @@ def test_the_memory_of_sentences_that_have_left_stays_where_it_is(found: Kernels
     ]
     out, _ = run(found, replace(given, caches=caches), 2, pre_norm=True)
     assert torch.equal(out, expected)
-
-
-def test_the_library_with_threads_is_the_one_that_is_used(found: Kernels, tmp_path: Path) -> None:
-    """A fault in one variant is not to hide behind the next, which is right but slow."""
-    library, compiler = module.library(), build.find_compiler()
-    assert compiler is not None
-    kept = read_record(f"{library._stem(compiler)}.json")
-    assert kept is not None
-    if not str(kept["file"]).endswith("-0.so"):
-        with pytest.raises(CompilerError):
-            library._compile(compiler, build._variants()[0][0], tmp_path, math.inf)

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.native.build import SWITCH
+from sparsenmt.native.library import SWITCH
 from sparsenmt.sparsity.simplex.function import entmax
 from tests.native.libraries import simplex_kernel
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.native.build import SWITCH
+from sparsenmt.native.library import SWITCH
 from sparsenmt.sparsity.simplex.function import entmax
 from sparsenmt.sparsity.simplex.newton import LEAST
 from tests.native.libraries import simplex_kernel

@@ -1,4 +1,4 @@
-"""Mutants of the compiled kernels, of their build, and of their checks."""
+"""Mutants of the compiled kernels, of their build, of their checks, and of the choice of them."""
 
 from __future__ import annotations
 
@@ -195,6 +195,27 @@ KERNELS = (
         "return found if error(found) <= TOLERANCE else None",
         "return found",
         ENTMAX,
+    ),
+    Mutant(
+        "kernels where PyTorch is faster",
+        f"{NATIVE}/choice.py",
+        "self.ratio(kind, *sizes) < CLEARLY",
+        "self.ratio(kind, *sizes) > CLEARLY",
+        ("tests/native/test_choice.py",),
+    ),
+    Mutant(
+        "a damaged library that is loaded",
+        f"{NATIVE}/library.py",
+        "if not is_intact(path):",
+        "if not path.exists():",
+        ("tests/native/test_library.py",),
+    ),
+    Mutant(
+        "outputs of several numerics in one file",
+        "sparsenmt/resumable.py",
+        "if self.other_numerics and not self._mixed:",
+        "if self.other_numerics and self._mixed:",
+        ("tests/commands/test_decode_resume.py",),
     ),
     Mutant(
         "an address without its shape",

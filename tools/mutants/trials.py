@@ -2,8 +2,8 @@
 
     python -m tools.mutants [--list] [WORD ...]
 
-A mutant is killed if one of its tests fails; the same tests must pass without it. Kernels are built in a cache of their
-own. With words, only mutants whose names contain one of them are tried; ``--list`` shows them and tries none.
+A mutant is killed if one of its tests fails; the same tests must pass without it. Kernels are built in the copy. With
+words, only mutants whose names contain one of them are tried; ``--list`` shows them and tries none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from tools.mutants.formulas import FORMULAS
-from tools.mutants.kernels import KERNELS, NATIVE
+from tools.mutants.kernels import KERNELS
 from tools.mutants.mutant import Mutant
 from tools.mutants.results import RESULTS
 
@@ -46,11 +45,11 @@ class Trial:
     seconds: float
 
 
-def run_tests(checkout: Path, tests: Sequence[str], cache: Path) -> Trial:
+def run_tests(checkout: Path, tests: Sequence[str]) -> Trial:
     """Run tests in a checkout up to the first failure."""
     began = time.monotonic()
     with tempfile.NamedTemporaryFile() as output:
-        process = SERVER.Process(target=_run_pytest, args=(checkout, tests, cache, output.name))
+        process = SERVER.Process(target=_run_pytest, args=(checkout, tests, output.name))
         process.start()
         process.join()
         lines = Path(output.name).read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -59,7 +58,7 @@ def run_tests(checkout: Path, tests: Sequence[str], cache: Path) -> Trial:
     return Trial(process.exitcode, (reasons or lines or ["no output"])[0 if reasons else -1], time.monotonic() - began)
 
 
-def _run_pytest(checkout: Path, tests: Sequence[str], cache: Path, output: str) -> None:
+def _run_pytest(checkout: Path, tests: Sequence[str], output: str) -> None:
     """Run pytest in this process, which ends; the project's modules are those of the checkout."""
     descriptor = os.open(output, os.O_WRONLY)
     os.dup2(descriptor, 1)
@@ -67,30 +66,23 @@ def _run_pytest(checkout: Path, tests: Sequence[str], cache: Path, output: str) 
     os.chdir(checkout)
     sys.path.insert(0, str(checkout))
     sys.dont_write_bytecode = True  # two mutants of a file may have the same size and time
-    settings = {"XDG_CACHE_HOME": str(cache), "SPARSENMT_NATIVE": "always", "SPARSENMT_NATIVE_FLAGS": "-O1"}
+    settings = {"SPARSENMT_NATIVE": "always", "SPARSENMT_NATIVE_FLAGS": "-O1"}
     os.environ |= {**settings, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
     options = ["-m", "not slow", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=line", "--timeout", str(LIMIT)]
     sys.exit(int(pytest.main([*options, *tests])))
 
 
 def copy_checkout(to: Path) -> None:
-    """Copy what the tests need, with only the first of the variants of a build: mutants of kernels are built anew."""
+    """Copy what the tests need, without kernels: those of the copy, and of its mutants, are built when tests begin."""
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, to / name, ignore=shutil.ignore_patterns("__pycache__", ".venvs"))
+            shutil.copytree(source, to / name, ignore=shutil.ignore_patterns("__pycache__", ".venvs", "_kernels"))
         else:
             shutil.copy2(source, to / name)
-    build = to / NATIVE / "build.py"
-    text, found = re.subn(
-        r"return \*_NATIVE, of_set, \*_RESORTS", "return _NATIVE[:1]", build.read_text(encoding="utf-8")
-    )
-    if found != 1:
-        raise SystemExit(f"{build}: no table of builds is found")
-    build.write_text(text, encoding="utf-8")
 
 
-def try_mutant(mutant: Mutant, checkout: Path, cache: Path) -> Trial:
+def try_mutant(mutant: Mutant, checkout: Path) -> Trial:
     """Make the mutant, run its tests, and undo it."""
     path = checkout / mutant.file
     before = path.read_text(encoding="utf-8")
@@ -100,7 +92,7 @@ def try_mutant(mutant: Mutant, checkout: Path, cache: Path) -> Trial:
         )
     path.write_text(before.replace(mutant.old, mutant.new), encoding="utf-8")
     try:
-        return run_tests(checkout, mutant.tests, cache)
+        return run_tests(checkout, mutant.tests)
     finally:
         path.write_text(before, encoding="utf-8")
 
@@ -109,14 +101,14 @@ def try_all(chosen: Sequence[Mutant]) -> int:
     """Try mutants in turn, with a line for each; return 1 if one survives."""
     alive, began = [], time.monotonic()
     with tempfile.TemporaryDirectory(prefix="sparsenmt-mutants-") as folder:
-        checkout, cache = Path(folder) / "checkout", Path(folder) / "cache"
+        checkout = Path(folder) / "checkout"
         copy_checkout(checkout)
-        whole = run_tests(checkout, sorted({test for mutant in chosen for test in mutant.tests}), cache)
+        whole = run_tests(checkout, sorted({test for mutant in chosen for test in mutant.tests}))
         if whole.status:
             raise SystemExit(f"the tests fail without a mutant: {whole.reason}")
         print(f"{whole.seconds:5.0f} s  without a mutant: {whole.reason}", flush=True)
         for mutant in chosen:
-            trial = try_mutant(mutant, checkout, cache)
+            trial = try_mutant(mutant, checkout)
             if trial.status not in (0, 1):
                 raise SystemExit(f"{mutant.name}: pytest ended with {trial.status}, which says nothing: {trial.reason}")
             if trial.status == 0:

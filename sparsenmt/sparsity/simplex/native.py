@@ -1,4 +1,4 @@
-"""The compiled alpha-entmax kernel `native.cpp`, used only if its results are right (`sparsenmt.native.build`).
+"""The compiled alpha-entmax kernel `native.cpp`, used only if its results are right (`sparsenmt.native.library`).
 
 Short rows are solved as many at a time as a vector of the processor has lanes (`native_tiles.h`), long ones one by one
 (`native_rows.h`). Without the kernel, `newton` is used.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -17,17 +15,16 @@ import torch
 from torch import Tensor
 
 from sparsenmt.native.address import address, allocating
-from sparsenmt.native.build import Library, wanted
-from sparsenmt.native.choice import Choice, Trial, usual_length
-from sparsenmt.native.sources import SIMPLEX
+from sparsenmt.native.choice import Choices
+from sparsenmt.native.library import Library, wanted
+from sparsenmt.native.sources import SIMPLEX, set_of
 from sparsenmt.sparsity.simplex import newton
 
 TOLERANCE = 1e-5
 _KEYS = (13, 37, 130)  # one for each path: in tiles, in tiles only forward, row by row
 _CHECKED_CORES = (1, 3)
 _ROW_WORK = 1 << 13  # scores from which on one more thread pays
-_FORMULAS = (1.5, 2.0)  # alphas with a formula of their own
-_TRIAL_HEADS, _TRIAL_SCORES = 8, 1 << 15
+FORMULAS = (1.5, 2.0)  # alphas with a formula of their own
 
 Way = Literal["forward", "backward"]
 
@@ -44,7 +41,7 @@ class SimplexKernel:
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
         pointer, number = ctypes.c_void_p, ctypes.c_int
-        self.choice = Choice(path.stem)
+        self.choice = Choices(set_of(path))
         self._forward = allocating(library.sparsenmt_simplex_forward)
         self._backward = allocating(library.sparsenmt_simplex_backward)
         for function in (self._forward, self._backward):
@@ -52,8 +49,7 @@ class SimplexKernel:
 
     def faster(self, way: Way, keys: int, alpha: float | None) -> bool:
         """Return True if a pass over rows of this length is faster than `newton`; alpha None: one for each head."""
-        length, kind = usual_length(keys), alpha if alpha in _FORMULAS else None
-        return self.choice.faster(f"entmax {way} {length} {kind}", partial(trial, self, way, length, kind))
+        return self.choice.prefers(f"entmax {way}", alpha if alpha in FORMULAS else "any", keys)
 
     def forward(self, scores: Tensor, visible: Tensor | None, counts: Tensor | None, alphas: Tensor) -> Tensor:
         """scores (B, H, Q, K), visible broadcastable to it, counts (B, K), alphas (H) -> mass (B, H, Q, K)."""
@@ -101,21 +97,6 @@ class SimplexKernel:
         return worth if self.cores is None else self.cores
 
 
-def trial(kernel: SimplexKernel, way: Way, keys: int, alpha: float | None) -> Trial:
-    """Rows without masks, in an attention of as many queries as keys."""
-    shape = 1, _TRIAL_HEADS, max(1, _TRIAL_SCORES // (_TRIAL_HEADS * keys)), keys
-    scores = (torch.arange(math.prod(shape), dtype=torch.float32).view(shape) * 0.7).sin()
-    alphas, flat = torch.full((_TRIAL_HEADS,), alpha or 1.3), scores.flatten(0, 2)
-    each: newton.Alpha = alpha or alphas.repeat_interleave(shape[2])[:, None]
-    if way == "forward":
-        return lambda: kernel.forward(scores, None, None, alphas), lambda: newton.weights(flat, each)
-    mass, of_alpha = kernel.forward(scores, None, None, alphas), alpha is None
-    return (
-        lambda: kernel.backward(mass, scores, None, alphas, of_alpha=of_alpha),
-        lambda: newton.gradients(mass.flatten(0, 2), flat, each, None, of_alpha=of_alpha),
-    )
-
-
 def native(scores: Tensor) -> SimplexKernel | None:
     """The kernel, if it takes such scores."""
     if scores.dtype != torch.float32 or scores.device.type != "cpu" or not scores.numel():
@@ -125,12 +106,7 @@ def native(scores: Tensor) -> SimplexKernel | None:
 
 @functools.cache
 def _found() -> SimplexKernel | None:
-    return library().find()
-
-
-def library() -> Library[SimplexKernel]:
-    """The library's sources and check."""
-    return Library.of(SIMPLEX, _checked)
+    return Library(SIMPLEX, _checked).find()
 
 
 def _checked(library: Path) -> SimplexKernel | None:

@@ -2,6 +2,10 @@
 
 #pragma once
 
+#ifdef __clang__
+#error "kernels need GCC: the OpenMP of clang is not the one that PyTorch has loaded"
+#endif
+
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -143,11 +147,7 @@ constexpr int swapped(int lane) {
 
 template <int kHalf, bool kSecond, int... kLane>
 inline Vector swap(Vector a, Vector b, std::integer_sequence<int, kLane...>) {
-#ifdef __clang__
-  return __builtin_shufflevector(a, b, swapped<kHalf, kSecond>(kLane)...);
-#else
   return __builtin_shuffle(a, b, Mask{swapped<kHalf, kSecond>(kLane)...});
-#endif
 }
 
 // Transpose.

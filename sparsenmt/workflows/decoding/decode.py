@@ -39,7 +39,6 @@ from sparsenmt.depth_selector.selector import open_selector
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.model.depth_plan import Depth, fastest_first
 from sparsenmt.native.numerics import numerics
-from sparsenmt.native.sources import DECODING
 from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe import schema
@@ -77,6 +76,7 @@ class DecodeRequest(ModelOptions):
         select_depth: let the model's depth selector choose the layers of every line.
         disabled_heads: ``SITE:N,N`` values: heads, from 1, that give zeros.
         window: lines, or blocks of documents, that are read ahead; None: a default that fits the input.
+        mix_numerics: resume an output that was begun with other kernels, threads or PyTorch.
     """
 
     model: Path
@@ -93,6 +93,7 @@ class DecodeRequest(ModelOptions):
     select_depth: bool = False
     disabled_heads: tuple[str, ...] = ()
     window: int | None = None
+    mix_numerics: bool = False
 
     def __post_init__(self) -> None:
         check_lists(disabled_heads=self.disabled_heads)
@@ -398,9 +399,9 @@ class _Translator:
             advance(sum(count for count, _ in found["outputs"]))
 
     def record(self, source: UnchangedFile) -> dict[str, Any]:
-        """Return everything that the output's bytes depend on: only a run with the same record is resumed.
+        """Return what the output's bytes depend on beside the numerics: only a run with the same record is resumed.
 
-        The numerics belong to it, and the window, since its lines share batches.
+        The window belongs to it, since its lines share batches.
         """
         documents = self.request.documents
         return {
@@ -417,7 +418,6 @@ class _Translator:
             "n_best": self.request.n_best,
             "json": self.request.as_json,
             "sparsenmt": __version__,
-            **numerics(self.bundle.device, DECODING.name),
         }
 
 
@@ -438,7 +438,9 @@ def _write_file(translator: _Translator, output: Path) -> None:
     request = translator.request
     source = UnchangedFile(request.input) if request.input is not None and request.input.is_file() else None
     record, total = (None, None) if source is None else (translator.record(source), source.lines)
-    with resumable_output(output, record, total or 0) as file, _partial_output_noted(file, output):
+    own, mixed = numerics(translator.bundle.device), request.mix_numerics
+    opened = resumable_output(output, record, total or 0, numerics=own, mixed=mixed)
+    with opened as file, _partial_output_noted(file, output):
         if file.complete:
             notify(f"{output}: is complete; nothing is left to do")
             return
@@ -446,6 +448,8 @@ def _write_file(translator: _Translator, output: Path) -> None:
             notify(f"{output}: starts again: {file.restart_reason}")
         if file.lines:
             notify(f"{output}: resumes after line {file.lines:,}")
+        if file.other_numerics:
+            notify(f"warning: {output}: its last digits are of different numerics now: {file.other_numerics}")
         done = file.lines
         for number, (count, lines) in enumerate(translator.translate(done, total), start=1):
             file.write(lines)

@@ -24,6 +24,7 @@ from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import BOOTSTRAP, Comparison, PairedTest, compare
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.model_directory import ModelIdentity, model_identity, parameter_count, read_recipe
+from sparsenmt.native.numerics import numerics
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe.schema import Decoding, Recipe
 from sparsenmt.store import Bundle, open_model
@@ -235,7 +236,8 @@ def _new_evaluation(bundle: Bundle, directory: Path, text: TestText, place: tupl
         lines, found = translate_text(bundle, text, sources, advance)
     warn_of_unusual_sources(bundle, (each.source for each in found), f"{directory.name}: {text.source}")
     parameters, rate = parameter_count(directory), sparsity_rate(found)
-    return Evaluation(path=place[0], key=place[1], lines=lines, parameters=parameters, sparsity=rate)
+    made_by, (path, key) = numerics(bundle.device), place
+    return Evaluation(path=path, key=key, lines=lines, parameters=parameters, sparsity=rate, numerics=made_by)
 
 
 def _measure_attention(bundle: Bundle, label: str, text: TestText) -> dict[str, SiteAttention]:

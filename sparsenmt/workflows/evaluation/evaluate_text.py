@@ -20,6 +20,7 @@ from sparsenmt.evaluation.significance import Comparison, PairedTest, compare_st
 from sparsenmt.evaluation.text_quality import TextQuality, block_qualities, text_statistics
 from sparsenmt.metric import TEXT_METRICS, TextCounts
 from sparsenmt.model_directory import model_identity, parameter_count, read_recipe
+from sparsenmt.native.numerics import numerics
 from sparsenmt.process.devices import pick_device
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.store import Bundle, open_model
@@ -156,6 +157,7 @@ def evaluate_text(directory: Path, text: PlainText, *, attention: bool = True, d
             path=place[0],
             key=place[1],
             parameters=parameter_count(directory),
+            numerics=numerics(bundle.device),
             blocks=[TextBlock(each.nats, **asdict(each.counts)) for each in found_blocks],
             spans=bundle.model.logged().get("span", {}).get("decoder_self", []),
             reading=reading.words,

@@ -17,6 +17,7 @@ from sparsenmt.analysis.density import DensityResult
 from sparsenmt.evaluation.significance import Comparison, PairedTest
 from sparsenmt.model.sites import SITES
 from sparsenmt.model_directory import ModelIdentity
+from sparsenmt.native.numerics import Numerics
 from sparsenmt.process.progress import notify
 from sparsenmt.storage.files import directory_lock, make_directories, sha256_text
 from sparsenmt.storage.kept_work import KeptWork, changed_values, request_digest
@@ -67,6 +68,7 @@ class KeptEvaluation(ABC):
     Args:
         key: everything that the results depend on.
         attention: by site; None: not measured.
+        numerics: those of the outputs; None in files of earlier versions.
         tests: differences to other models, by metric and its settings, hash of the other's results, and
             `PairedTest.identity`.
     """
@@ -75,6 +77,7 @@ class KeptEvaluation(ABC):
     key: Mapping[str, Any]
     parameters: int
     attention: dict[str, SiteAttention] | None = None
+    numerics: Numerics | None = None
     tests: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def overall(self, name: str) -> float | None:

@@ -27,6 +27,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_tokenizer
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.model.transformer import Transformer
+from sparsenmt.native.numerics import numerics, numerics_changes
 from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify
@@ -225,8 +226,9 @@ def _begin_or_resume(
     start: StartingPoint | None,
 ) -> None:
     """Write a new model directory; or restore the newest checkpoint and drop what was logged after it."""
-    leads = trainer.workers.is_main_process
+    leads, own = trainer.workers.is_main_process, numerics(trainer.device)
     if run.newest is None:
+        trainer.progress.numerics = own
         if leads:
             parts = (data.tokenizers, data.features, data.fingerprint)
             sides = _text_sides(recipe, data, start)
@@ -235,10 +237,13 @@ def _begin_or_resume(
                 notify("warning: what is frozen keeps its random initial weights: give a trained model with --from")
         return
     trainer.restore(run.newest)
+    begun, trainer.progress.numerics = trainer.progress.numerics, own
     if not leads:
         return
     truncate_log(run.path, trainer.progress)
     notify(f"{run.path}: resumes after update {trainer.progress.update:,}")
+    if begun is not None and (changes := numerics_changes(begun, own)):
+        notify(f"warning: its last digits will differ from those of an undisturbed run: {changes}")
     if (before := trainer.progress.workers) != (now := trainer.workers.size):
         notify(f"it began with {before} processes and continues with {now}: updates keep their batches")
     if run.changed:

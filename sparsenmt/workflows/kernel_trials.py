@@ -1,0 +1,403 @@
+"""The problems in which compiled kernels are measured against PyTorch's operators, for the table of choices.
+
+The problems have the layouts that the callers have, and PyTorch solves them as the callers would. `TRIALS` has the
+classes of the table that are measured (`native.choice`): a class of which a caller knows no more has several problems.
+Shapes: as in native/kernels.py and native/gradients.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sparsenmt.native import encoder, onednn, steps
+from sparsenmt.native.choice import class_name
+from sparsenmt.native.gradients import GradientKernels, dropout_problem, gradient_kernels
+from sparsenmt.native.kernels import FEW_QUERIES, Kernels, kernels
+from sparsenmt.native.steps import numbers
+from sparsenmt.native.token_lists import TokenLists
+from sparsenmt.native.training_operators import LEVELS, HiddenKeys, plain_attention, plain_drop
+from sparsenmt.sparsity.simplex import newton
+from sparsenmt.sparsity.simplex.native import FORMULAS, SimplexKernel, native
+
+Trial = tuple[Callable[[], object], Callable[[], object]]
+"""A problem that is solved by the kernel, and by PyTorch."""
+
+_HEADS, _WIDTH, _NEVER = 8, 8, (0, 1)
+_HYPOTHESES, _SENTENCES = 4, (1, 16)  # of one sentence, of a batch
+_STEPS = 16  # positions of a step, and entries of its memory
+_SCORES = 1 << 14  # of attention, about
+_ROWS = 128  # of a product
+_LISTED = 8000  # tokens of a vocabulary with lists
+_TRAINED_SCORES, _TRAINED_ROWS, _TRAINED_NUMBERS, _SIMPLEX_SCORES = 1 << 17, 64, 1 << 18, 1 << 15
+_LEAST_TURNS, _MOST_TURNS = 7, 400  # with fewer, other programs decide
+
+
+def measure(ours: Callable[[], object], theirs: Callable[[], object], seconds: float) -> float:
+    """The seconds of the first over those of the second: the fastest of several turns, as disturbances only add."""
+    ours(), theirs()
+    best, began = [math.inf, math.inf], time.perf_counter()
+    for turn in range(1, _MOST_TURNS + 1):
+        for side, run in enumerate((ours, theirs)):
+            start = time.perf_counter()
+            run()
+            best[side] = min(best[side], time.perf_counter() - start)
+        if turn >= _LEAST_TURNS and time.perf_counter() - began > seconds:
+            break
+    return best[0] / best[1]
+
+
+def _attend_plain(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """Attention by plain products."""
+    return torch.softmax((q @ k.transpose(-1, -2)).mul_(q.shape[-1] ** -0.5).add_(bias), -1) @ v
+
+
+def _attention(found: Kernels, size: int, queries: int, keys: int) -> Trial:
+    """A batch with padding: an encoder's many queries as they are split from one product, or a search's few."""
+    rows = max(1, _SCORES // (_HEADS * queries * keys))
+    bias = torch.zeros(rows, 1, 1, keys)
+    if queries <= FEW_QUERIES:
+        q = numbers(rows, queries, _HEADS, size).transpose(1, 2)
+        k, v = numbers(rows, _HEADS, keys, size, speed=1.3), numbers(rows, _HEADS, keys, size, speed=0.3)
+        return lambda: found.attend(q, k, v, bias=bias.view(rows, keys)), lambda: _attend_plain(q, k, v, bias)
+    split = numbers(rows, max(queries, keys), 3, _HEADS, size).permute(2, 0, 3, 1, 4)
+    q, k, v = split[0, :, :, :queries], split[1, :, :, :keys], split[2, :, :, :keys]
+
+    def fused() -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+
+    return lambda: found.attend(q, k, v, bias=bias.view(rows, keys)), fused
+
+
+def _slots(found: Kernels, size: int, keys: int, *, in_order: bool) -> Trial:
+    """Self-attention of a search."""
+    rows = min(_SENTENCES[1] * _HYPOTHESES, _SCORES // (_HEADS * keys))
+    q = numbers(rows, 1, _HEADS, size).transpose(1, 2)
+    k, v = numbers(keys, rows, _HEADS, size, speed=1.3), numbers(keys, rows, _HEADS, size, speed=0.3)
+    slots, unbiased = torch.arange(rows, dtype=torch.int32)[:, None].repeat(1, keys), torch.zeros(())
+    if in_order:
+        views = k.permute(1, 2, 0, 3), v.permute(1, 2, 0, 3)
+        return lambda: found.attend(q, k, v, slots=slots), lambda: _attend_plain(q, *views, unbiased)
+    slots = slots.flip(0)
+
+    def plain() -> Tensor:
+        return _attend_plain(q, steps.gather(k, slots), steps.gather(v, slots), unbiased)
+
+    return lambda: found.attend(q, k, v, slots=slots), plain
+
+
+def _logits(size: int) -> tuple[Tensor, Tensor]:
+    return numbers(_SENTENCES[1] * _HYPOTHESES, size) * 8, -numbers(_SENTENCES[1], _HYPOTHESES).abs()
+
+
+def _log_sums(found: Kernels, size: int) -> Trial:
+    logits, _ = _logits(size)
+    return lambda: found.log_sums(logits), lambda: logits.logsumexp(-1, keepdim=True)
+
+
+def _best(found: Kernels, size: int) -> Trial:
+    logits, _ = _logits(size)
+    return lambda: found.best(logits, _WIDTH), lambda: logits.topk(_WIDTH, -1)
+
+
+def _plain_candidates(logits: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    normalizer = logits.logsumexp(-1, keepdim=True)
+    logits[:, _NEVER] = -math.inf
+    values, tokens = logits.topk(_WIDTH, -1)
+    best = ((values - normalizer) + scores.view(-1, 1)).view(len(scores), -1).topk(_WIDTH, -1)
+    return best.values, tokens.view(len(scores), -1).gather(1, best.indices)
+
+
+def _candidates(found: Kernels, size: int) -> Trial:
+    logits, scores = _logits(size)
+    own = logits.clone()  # each side writes to its logits
+    return lambda: found.candidates(logits, scores, _NEVER, _WIDTH), lambda: _plain_candidates(own, scores)
+
+
+def _product(found: Kernels, dtype: torch.dtype, outer: int, inner: int) -> Trial:
+    """A batch's product with a matrix, which PyTorch multiplies in fp32."""
+    x, weight = numbers(_ROWS, inner), numbers(outer, inner, speed=1.3)
+    packed = found.layout.pack(weight, None, dtype)
+    return lambda: found.product(x, packed), lambda: F.linear(x, weight)
+
+
+def _packed_product(found: Kernels, dtype: torch.dtype, outer: int, inner: int) -> Trial:
+    """The same, where PyTorch's matrix is reordered, too, if it can be."""
+    ours, plain = _product(found, dtype, outer, inner)
+    if not onednn.works():
+        return ours, plain
+    x, packed = numbers(_ROWS, inner), onednn.reorder(numbers(outer, inner, speed=1.3), _ROWS)
+    return ours, lambda: onednn.multiply(x, packed, None)
+
+
+def _next(found: Kernels, dtype: torch.dtype, size: int, inner: int, sentences: int) -> Trial:
+    """The best continuations from states: in a rounded dtype, the product is compiled on both sides."""
+    x, weight = numbers(sentences * _HYPOTHESES, inner), numbers(size, inner, speed=1.3)
+    packed, scores = found.layout.pack(weight, None, dtype), -numbers(sentences, _HYPOTHESES).abs()
+
+    def product() -> Tensor:
+        return F.linear(x, weight) if dtype == torch.float32 else found.product(x, packed)
+
+    return lambda: found.next(x, packed, scores, _NEVER, _WIDTH), lambda: _plain_candidates(product(), scores)
+
+
+def _next_listed(found: Kernels, dtype: torch.dtype, inner: int, sentences: int) -> Trial:
+    """The best continuations in lists of an eleventh of a vocabulary; without the kernel, a mask hides the others."""
+    x, weight = numbers(sentences * _HYPOTHESES, inner), numbers(_LISTED, inner, speed=1.3)
+    table, packed = found.layout.row_table(weight, None, dtype), found.layout.pack(weight, None, dtype)
+    scores, tokens = -numbers(sentences, _HYPOTHESES).abs(), torch.arange(len(weight))
+    allowed = (tokens + torch.arange(sentences)[:, None]) % 11 == 0
+    allowed[:, :4] = True  # the special tokens
+    lists, mask = TokenLists.of(allowed), torch.zeros(allowed.shape).masked_fill_(~allowed, -math.inf)
+
+    def plain() -> tuple[Tensor, Tensor]:
+        logits = F.linear(x, weight) if dtype == torch.float32 else found.product(x, packed)
+        return _plain_candidates(logits + mask.repeat_interleave(_HYPOTHESES, 0), scores)
+
+    return lambda: found.next_listed(x, table, lists, scores, _NEVER, _WIDTH), plain
+
+
+def _step(
+    found: Kernels, dtype: torch.dtype, size: int, wide: int, heads: int, sentences: int, *, recurrent: bool = False
+) -> Trial:
+    """A layer of a decoder: in a rounded dtype, products are compiled on both sides."""
+    shapes = steps.matrix_shapes(size, wide, recurrent)
+    weights = {name: numbers(*shape, speed=1.3) / size for name, shape in shapes.items()}
+    packed = {name: found.layout.pack(weight, None, dtype) for name, weight in weights.items()}
+    norm = steps.NormWeights(torch.ones(size), torch.zeros(size))
+    layer = steps.PackedLayer(tuple(packed.values()), (norm, norm, norm), recurrent=recurrent)
+    stack = steps.LayerStack(found.step, [layer], heads=heads, last=norm, pre_norm=True, epsilon=1e-5)
+    rows, head = sentences * _HYPOTHESES, size // heads
+    own, memory = numbers(_STEPS, rows, heads, head), numbers(sentences, heads, _STEPS, head)
+    written = (None, None) if recurrent else (own, own.clone())
+    states = [torch.zeros(rows, size) if recurrent else None for _ in range(2)]  # each side overwrites its own
+    remembered = (memory, memory.clone(), None, torch.zeros(sentences, _STEPS))
+    cache, theirs = (steps.LayerCache(written[0], written[1], *remembered, state) for state in states)
+    slots, starts = torch.arange(rows, dtype=torch.int32).flip(0)[:, None].repeat(1, _STEPS), torch.zeros(sentences)
+    slots[:, -1] = torch.arange(rows)
+    x, cores = numbers(rows, size), torch.get_num_threads()
+
+    def product(name: str, rows: Tensor) -> Tensor:
+        return F.linear(rows, weights[name]) if dtype == torch.float32 else found.product(rows, packed[name])
+
+    def plain() -> Tensor:
+        return steps.plain_layer(x, product, theirs, slots, starts, heads, True, (0, 0))
+
+    return lambda: stack.run(x.clone(), [cache], slots, cores), plain
+
+
+def _encoder(found: Kernels, dtype: torch.dtype, size: int, wide: int, heads: int, sentences: int) -> Trial:
+    """A layer of an encoder: in a rounded dtype, products are compiled on both sides."""
+    weights = {name: numbers(*shape, speed=1.3) / size for name, shape in encoder.matrix_shapes(size, wide).items()}
+    packed = {name: found.layout.pack(weight, None, dtype) for name, weight in weights.items()}
+    norm = steps.NormWeights(torch.ones(size), torch.zeros(size))
+    layer = encoder.PackedEncoderLayer(tuple(packed.values()), (norm, norm))
+    stack = encoder.EncoderStack(found.encoder, [layer], heads=heads, pre_norm=True, epsilon=1e-5)
+    x, lengths = numbers(sentences, _STEPS, size), torch.full((sentences,), _STEPS)
+    hidden, cores = torch.zeros(sentences, 1, 1, _STEPS), torch.get_num_threads()
+
+    def product(name: str, rows: Tensor) -> Tensor:
+        return F.linear(rows, weights[name]) if dtype == torch.float32 else found.product(rows, packed[name])
+
+    def plain() -> Tensor:
+        return encoder.plain_layer(x, product, hidden, heads, True)
+
+    return lambda: stack.run(x, lengths, 1, min(cores, sentences)), plain
+
+
+def _dropout(found: GradientKernels, dtype: torch.dtype) -> Trial:
+    x, draws, added = dropout_problem(_TRAINED_NUMBERS, dtype)
+    dropped = LEVELS // 10
+    return lambda: found.drop(x, draws, dropped, added), lambda: plain_drop(x, draws, dropped, added)
+
+
+def _loss(found: GradientKernels, dtype: torch.dtype, size: int) -> Trial:
+    logits, target = numbers(_TRAINED_ROWS, size).to(dtype), torch.arange(_TRAINED_ROWS) % size
+
+    def plain() -> Tensor:
+        p = torch.softmax(logits, -1, dtype=torch.float32)
+        logits.amax(-1), p.amax(-1)
+        return p.scatter_add_(1, target[:, None], p.new_full((_TRAINED_ROWS, 1), -0.9)).to(dtype)
+
+    return lambda: found.loss(logits, target, 0.0), plain
+
+
+def _trained_attention(found: GradientKernels, dtype: torch.dtype, size: int, length: int) -> Trial:
+    heads = 4
+    batch = max(1, _TRAINED_SCORES // (heads * length * length))
+    q, k, v, given = (
+        numbers(batch, length, heads, size, speed=s).to(dtype).transpose(1, 2) for s in (0.7, 0.3, 1.3, 2)
+    )
+    hidden = HiddenKeys(torch.zeros(batch, length))
+
+    def kernel() -> object:
+        found.attend(q, k, v, hidden)
+        return found.attend_back(q, k, v, hidden, given)
+
+    def plain() -> object:
+        with torch.inference_mode(False), torch.enable_grad():
+            leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+            if dtype == torch.bfloat16:
+                out = plain_attention(leaves[0], leaves[1], leaves[2], hidden)
+            else:
+                mask = torch.zeros(batch, 1, 1, length)
+                one, two, three = leaves
+                out = torch.nn.functional.scaled_dot_product_attention(one, two, three, attn_mask=mask)
+            return torch.autograd.grad(out, leaves, given.clone())
+
+    return kernel, plain
+
+
+def _window_attention(found: GradientKernels, dtype: torch.dtype, size: int, reach: int) -> Trial:
+    """A window against its bands, which are copied."""
+    heads, left, block = 4, reach // 2, 32
+    length = max(4 * block, _TRAINED_SCORES // (heads * reach) // block * block)
+    q, k, v, given = (numbers(1, length, heads, size, speed=s).to(dtype).transpose(1, 2) for s in (0.7, 0.3, 1.3, 2))
+    hidden = HiddenKeys(torch.zeros(1, length), reach=(left, reach - left))
+    at, keys = torch.arange(block)[:, None], torch.arange(block + reach)
+    mask = torch.zeros(block, block + reach).masked_fill_((keys < at) | (keys > at + reach), -torch.inf).to(dtype)
+
+    def kernel() -> object:
+        found.attend(q, k, v, hidden)
+        return found.attend_back(q, k, v, hidden, given)
+
+    def bands(x: Tensor) -> Tensor:
+        wide = torch.nn.functional.pad(x, (0, 0, left, reach - left))
+        return wide.unfold(2, block + reach, block).permute(0, 2, 1, 4, 3).flatten(0, 1).contiguous()
+
+    def plain() -> object:
+        with torch.inference_mode(False), torch.enable_grad():
+            leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+            parts = (
+                leaves[0].unflatten(2, (-1, block)).transpose(1, 2).flatten(0, 1),
+                bands(leaves[1]),
+                bands(leaves[2]),
+            )
+            out = torch.nn.functional.scaled_dot_product_attention(*parts, attn_mask=mask.clone())
+            return torch.autograd.grad(
+                out.transpose(1, 2).reshape(1, length, heads, size).transpose(1, 2), leaves, given.clone()
+            )
+
+    return kernel, plain
+
+
+def _entmax(found: SimplexKernel, keys: int, *, way: str, alpha: float | None) -> Trial:
+    """Rows without masks, in an attention of as many queries as keys; alpha None: one for each head."""
+    shape = 1, _HEADS, max(1, _SIMPLEX_SCORES // (_HEADS * keys)), keys
+    scores, alphas = numbers(*shape), torch.full((_HEADS,), alpha or 1.3)
+    flat, each = scores.flatten(0, 2), alpha or alphas.repeat_interleave(shape[2])[:, None]
+    if way == "forward":
+        return lambda: found.forward(scores, None, None, alphas), lambda: newton.weights(flat, each)
+    mass, of_alpha = found.forward(scores, None, None, alphas), alpha is None
+    return (
+        lambda: found.backward(mass, scores, None, alphas, of_alpha=of_alpha),
+        lambda: newton.gradients(mass.flatten(0, 2), flat, each, None, of_alpha=of_alpha),
+    )
+
+
+def _reordered(outer: int, inner: int, rows: int, *, transposed: bool, kept: bool) -> Trial:
+    """A product of training with a weight (outer, inner) that oneDNN reorders, at every call or once."""
+    weight = numbers(outer, inner)
+    matrix = weight.t() if transposed else weight
+    x = numbers(rows, matrix.shape[1], speed=0.3)
+    once = onednn.reorder(matrix, rows)
+    return (
+        lambda: onednn.multiply(x, once if kept else onednn.reorder(matrix, rows), None),
+        lambda: x @ matrix.t(),
+    )
+
+
+_HEAD_SIZES, _LENGTHS, _REACHES = (32, 64, 128), (14, 30, 80, 256), (16, 64, 256, 1024)
+_QUERIES = (1, 5, *_LENGTHS)
+_DIMENSIONS, _VOCABULARIES = (64, 256, 512, 1024), (8000, 32000)
+_MODELS = tuple((each, 4 * each, max(4, each // 64)) for each in _DIMENSIONS)
+_WEIGHTS = tuple(shape for d in _DIMENSIONS for shape in ((d, d), (3 * d, d), (4 * d, d), (d, 4 * d)))
+_TABLES = tuple(itertools.product(_VOCABULARIES, _DIMENSIONS))
+
+Class = tuple[str, Callable[[], list[Trial]]]
+"""The name of a class, and its problems."""
+
+
+def decoding_classes(found: Kernels) -> Iterator[Class]:
+    """The classes of the kernels of decoding."""
+    for size, queries, keys in itertools.product(_HEAD_SIZES, _QUERIES, _LENGTHS):
+        yield _class(_attention, found, "attention", size, queries, keys)
+    for order, size, keys in itertools.product(("order", "any order"), _HEAD_SIZES, _LENGTHS):
+        yield _class(partial(_slots, in_order=order == "order"), found, f"attention to slots in {order}", size, keys)
+    for size in _VOCABULARIES:
+        for kind, trial in (("log sums", _log_sums), ("best tokens", _best), ("candidates", _candidates)):
+            yield _class(trial, found, kind, size)
+    for inner in _DIMENSIONS if torch.float32 in found.layout.dtypes else ():
+        yield _class(_packed_product, found, "packed product", torch.float32, 8192, inner)
+    for dtype in sorted(found.layout.dtypes, key=str):
+        for shape in _WEIGHTS:
+            yield _class(_product, found, "product", dtype, *shape)
+        for shape in _TABLES:
+            yield _class(_next, found, "next tokens", dtype, *shape, batches=_SENTENCES)
+        for inner in _DIMENSIONS:
+            yield _class(_next_listed, found, "next listed tokens", dtype, inner, batches=_SENTENCES)
+        for sizes in _MODELS:
+            yield _class(_encoder, found, "encoder", dtype, *sizes, batches=_SENTENCES[1:])
+            yield _class(_encoder, found, "encoder of few", dtype, *sizes, batches=_SENTENCES[:1])
+            yield _class(_step, found, "decoder step", dtype, *sizes, batches=_SENTENCES)
+            recurrent = partial(_step, recurrent=True)
+            yield _class(recurrent, found, "recurrent decoder step", dtype, *sizes, batches=_SENTENCES)
+
+
+def training_classes(found: GradientKernels) -> Iterator[Class]:
+    """The classes of the kernels of training."""
+    for dtype in (torch.float32, torch.bfloat16):
+        yield _class(_dropout, found, "dropout", dtype)
+        for size in _VOCABULARIES:
+            yield _class(_loss, found, "loss", dtype, size)
+        for size, length in itertools.product(_HEAD_SIZES, _LENGTHS):
+            yield _class(_trained_attention, found, "trained attention", dtype, size, length)
+        for size, reach in itertools.product(_HEAD_SIZES, _REACHES):
+            yield _class(_window_attention, found, "window attention", dtype, size, reach)
+
+
+def entmax_classes(found: SimplexKernel) -> Iterator[Class]:
+    """The classes of the kernel of alpha-entmax."""
+    for way, alpha, keys in itertools.product(("forward", "backward"), (*FORMULAS, None), _LENGTHS):
+        yield _class(partial(_entmax, way=way, alpha=alpha), found, f"entmax {way} {alpha or 'any'}", keys)
+
+
+def reordered_classes() -> Iterator[Class]:
+    """The classes of oneDNN's products with reordered weights: of layers, and of output tables, which are kept."""
+    shapes = {" kept": itertools.product(_TABLES, (512,)), "": itertools.product(_WEIGHTS, (512, 2048))}
+    for kept, each in shapes.items():
+        for (outer, inner), rows in each:
+            for way in ("linear", "gradient"):
+                trial = partial(_reordered, outer, inner, rows, transposed=way == "gradient", kept=bool(kept))
+                yield class_name(f"{way}{kept}", outer, inner, rows), lambda trial=trial: [trial()]  # type: ignore[misc]
+
+
+def _class(trial: Callable[..., Trial], found: object, kind: str, *sizes: object, batches: Sequence[int] = ()) -> Class:
+    """A class of a kernel; ``batches``: the numbers of sentences in its problems."""
+    every = [(*sizes, each) for each in batches] or [sizes]
+    return class_name(kind, *sizes), lambda: [trial(found, *each) for each in every]
+
+
+def measured_ratio(trials: Callable[[], list[Trial]], seconds: float) -> float:
+    """The kernel's time over PyTorch's in the problem of a class where the kernel gains least."""
+    with torch.inference_mode():
+        return max(measure(*trial, seconds) for trial in trials())
+
+
+def every_class() -> Iterator[Class]:
+    """The classes of all kernels that this process has."""
+    if (decoding := kernels()) is not None:
+        yield from decoding_classes(decoding)
+    if (training := gradient_kernels()) is not None:
+        yield from training_classes(training)
+    if (simplex := native(torch.zeros(1))) is not None:
+        yield from entmax_classes(simplex)
+    if onednn.works():
+        yield from reordered_classes()
