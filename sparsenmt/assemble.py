@@ -578,23 +578,3 @@ def _compare_losses(recipe: schema.Recipe, found: set[str], of_parameters: set[s
                 where=f"losses.{name}.target",
                 hint=f"Write a weight instead: {name}: {{weight: ...}}.",
             )
-
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
-"""Name in recipes -> data type of matrix products."""
-
-
-def named_dtype(model: Transformer, name: torch.dtype | str | None) -> torch.dtype | None:
-    """Return the dtype of that name, ``auto`` by a measurement; UserError if this machine cannot decode in it."""
-    if not isinstance(name, str):
-        return name
-    if name == "auto":
-        return model.fastest_dtype()
-    dtype = DTYPES[name]
-    if not model.packs(dtype):
-        raise UserError(
-            "int8 matrix products need compiled kernels, and a processor with AVX2 or ARM's dot products",
-            where="decoding.dtype",
-            hint="Give --dtype fp32, bf16 or auto; `sparsenmt doctor` shows the kernels in use.",
-        )
-    return dtype

@@ -29,20 +29,8 @@ class HiddenKeys:
     reach: tuple[int, int] | None = None
 
 
-def plain_drop(x: Tensor, draws: Tensor, dropped: int, added: Tensor | None = None) -> Tensor:
-    """Dropout of x, scaled to keep the expectation, plus a tensor of its shape.
-
-    Args:
-        draws: 16 random bits for each number of x, flat, int16.
-        dropped: a number becomes zero with probability ``dropped`` / 65,536.
-    """
-    keep = torch.ge(draws.view(x.shape), dropped - LEVELS // 2, out=torch.empty(x.shape, dtype=x.dtype))
-    kept = (x * keep).mul_(LEVELS / (LEVELS - dropped))
-    return kept if added is None else kept.add_(added)
-
-
 def plain_attention(q: Tensor, k: Tensor, v: Tensor, hidden: HiddenKeys) -> Tensor:
-    """The function that `attend_short` and `attend_window` compute, by PyTorch's operators."""
+    """The function that `GradientKernels.attend` computes, by PyTorch's operators."""
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
     if hidden.bias is not None:
         scores = scores + hidden.bias[:, None, None].to(scores.dtype)

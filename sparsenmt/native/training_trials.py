@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.native.choice import Trial
-from sparsenmt.native.training_operators import LEVELS, HiddenKeys, plain_attention, plain_drop
+from sparsenmt.native.training_operators import LEVELS, HiddenKeys, plain_attention
 
 if TYPE_CHECKING:  # that module imports this one
     from sparsenmt.native.gradients import GradientKernels
@@ -96,13 +96,19 @@ def _dropout_problem(count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Te
     return _waves(count).to(dtype), draws, _waves(count, speed=1.3).to(dtype)
 
 
+def _plain_drop(x: Tensor, draws: Tensor, dropped: int, added: Tensor | None) -> Tensor:
+    keep = torch.ge(draws, dropped - LEVELS // 2, out=torch.empty(x.shape, dtype=x.dtype))
+    kept = (x * keep).mul_(LEVELS / (LEVELS - dropped))
+    return kept if added is None else kept.add_(added)
+
+
 def _dropout_error(found: GradientKernels, dtype: torch.dtype) -> float:
     worst = 0.0
     for count in (3, 9001):
         x, draws, added = _dropout_problem(count, dtype)
         for more in (None, added):
             wide = None if more is None else more.double()
-            expected = plain_drop(x.double(), draws, 20000, wide)
+            expected = _plain_drop(x.double(), draws, 20000, wide)
             worst = max(worst, _distance(found.drop(x, draws, 20000, more), expected))
     return worst
 
@@ -110,7 +116,7 @@ def _dropout_error(found: GradientKernels, dtype: torch.dtype) -> float:
 def dropout_trial(found: GradientKernels, dtype: torch.dtype) -> Trial:
     x, draws, added = _dropout_problem(_TRIAL_NUMBERS, dtype)
     dropped = LEVELS // 10
-    return lambda: found.drop(x, draws, dropped, added), lambda: plain_drop(x, draws, dropped, added)
+    return lambda: found.drop(x, draws, dropped, added), lambda: _plain_drop(x, draws, dropped, added)
 
 
 def loss_trial(found: GradientKernels, dtype: torch.dtype, size: int) -> Trial:

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.native import encoder, steps
+from sparsenmt.native import encoder, onednn, steps
 from sparsenmt.native.choice import Trial, usual_length
 from sparsenmt.native.steps import numbers
 from sparsenmt.native.token_lists import TokenLists
@@ -172,13 +172,10 @@ def _packed_product(found: Kernels, dtype: torch.dtype, outer: int, inner: int) 
     """The same, where PyTorch packs the matrix, too, if it can (a private operator)."""
     ours, plain = _product(found, dtype, outer, inner)
     x, weight = numbers(_ROWS, inner), numbers(outer, inner, speed=1.3)
-    try:
-        operators = torch.ops.mkldnn
-        packed = operators._reorder_linear_weight(weight, _ROWS)
-        operators._linear_pointwise(x, packed, None, "none", [], "")
-    except (AttributeError, RuntimeError):
+    if not onednn.works(torch.float32):
         return ours, plain
-    return ours, lambda: operators._linear_pointwise(x, packed, None, "none", [], "")
+    packed = onednn.reorder(weight, _ROWS)
+    return ours, lambda: onednn.multiply(x, packed, None)
 
 
 def _next(found: Kernels, dtype: torch.dtype, size: int, inner: int, sentences: int) -> Trial:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -11,10 +11,19 @@ import torch
 from sparsenmt.data.batching import IndexBatch, collate, length_batches
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.tokenizers.frame import NO_FRAMES, FramePair
-from sparsenmt.model.protocol import Source, TranslationModel
+from sparsenmt.engine.contract import Engine
+from sparsenmt.model.protocol import Source
 from sparsenmt.training.loss import negative_log_likelihood
 
-M = TypeVar("M", bound=TranslationModel)
+
+class WithEngine(Protocol):
+    """A model that decodes, with what its metrics need beside it."""
+
+    @property
+    def engine(self) -> Engine: ...
+
+
+M = TypeVar("M", bound=WithEngine)
 
 
 class Validator(Generic[M]):
@@ -54,12 +63,12 @@ class Validator(Generic[M]):
         ``NAME_closed``, for each auxiliary loss, the share of source positions that its filters close.
         """
         model = self._make(weights)
-        values = self._losses(model)
+        values = self._losses(model.engine)
         values.update({name: measure(model) for name, measure in self._metrics.items()})
         return values
 
     @torch.inference_mode()
-    def _losses(self, model: M) -> dict[str, float]:
+    def _losses(self, engine: Engine) -> dict[str, float]:
         total, tokens, positions = 0.0, 0, 0
         closed: dict[str, float] = {}
         more = self._frames.source.size, self._frames.target.size
@@ -68,10 +77,10 @@ class Validator(Generic[M]):
             index = IndexBatch(np.zeros(len(chosen), dtype=np.int64), np.asarray(chosen, dtype=np.int64))
             batch = collate([self._dev], index, self._frames).to(self._device)
             source = Source(batch.source, batch.source_valid, batch.features)
-            encoded = model.encode(source, exits=self._encoder_exits, compact=True)
-            (memory,) = encoded.memories.values()
-            (hidden,) = model.decode(batch.target_input, memory, exits=self._decoder_exits).values()
-            nll = negative_log_likelihood(model, hidden[batch.target_valid], batch.target_output[batch.target_valid])
+            encoded = engine.encode(source, exits=self._encoder_exits, compact=True)
+            cache = engine.new_cache(encoded.memory, exits=self._decoder_exits, at_once=True)
+            hidden, real = engine.step(batch.target_input, cache), batch.target_valid
+            nll = negative_log_likelihood(engine.project, hidden[real], batch.target_output[real])
             total += float(nll.sum())
             tokens += batch.target_tokens
             positions += batch.source_tokens

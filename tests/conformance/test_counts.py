@@ -78,7 +78,7 @@ def test_everything_dropped_is_finite(case: Case, place: str, closed: Literal["z
     checks.check_compaction(bench)
     checks.check_steps(bench)
     (memory,) = bench.encode(compact=True).memories.values()
-    if getattr(bench.model, f"compacts_{place}"):
+    if bench.model.obstacle(place) is None:
         assert memory.states.shape[1] <= 2, "a stand-in, or nothing"
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.assemble import build_model
+from sparsenmt.engine import build as engines
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.transformer import Transformer
 from tests.conformance.cases import NORMS, VOCABULARY, Case, accepted, plugs
@@ -128,5 +129,5 @@ def test_packed_and_single_precision(case: Case) -> None:
     expected = whole(model, text)
     assert_same(in_steps(model, text), expected, "fp32, steps", SINGLE)
     packed = copy.deepcopy(model)
-    packed.pack(torch.float32)
+    engines.build(packed)
     assert_same(in_steps(packed, text), expected, "packed, steps", SINGLE)

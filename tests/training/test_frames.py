@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 from sparsenmt.data.batching import EpochPlan, IndexBatch, collate, framed_feature
 from sparsenmt.data.tokenizers.frame import Frame, FramePair
 from sparsenmt.data.vocabulary import EOS, PAD
+from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.model.protocol import Source
 from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients
 from sparsenmt.training.validation import Validator
@@ -70,5 +72,12 @@ def test_validation_loss_is_that_of_the_sentences(tmp_path: Path) -> None:
     dev, model = dataset_of(tmp_path, pairs(9, 2)), small_model(4)
     batch = collate([dev], everything(9), FRAMES)
     result = accumulate_gradients(small_model(4), batch, Objective(0.0, "tokens", {}), UpdateTotals.of([batch]))
-    validator = Validator(lambda _: model, dev, {}, device=torch.device("cpu"), batch_tokens=60, frames=FRAMES)
+    validator = Validator(
+        lambda _: SimpleNamespace(engine=TorchEngine(model)),
+        dev,
+        {},
+        device=torch.device("cpu"),
+        batch_tokens=60,
+        frames=FRAMES,
+    )
     assert validator({})["loss"] == pytest.approx(result.loss, rel=1e-9)

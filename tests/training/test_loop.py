@@ -8,11 +8,14 @@ import math
 import shutil
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from sparsenmt.data.dataset import Dataset
+from sparsenmt.engine.build import build
+from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.errors import UserError
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.layers import BlockOptions, SiteHeads
@@ -298,10 +301,10 @@ def test_validation_loss_is_the_mean_of_a_token(tmp_path: Path) -> None:
     model = small_model(3)
     for size in (1, 40, 10_000):
 
-        def make(state: object) -> Transformer:
+        def make(state: object) -> SimpleNamespace:
             other = small_model(4)
             other.load_state_dict(state)  # type: ignore[arg-type]
-            return other.eval()
+            return SimpleNamespace(engine=TorchEngine(other.eval()))
 
         validator = Validator(make, dev, {"fixed": lambda _: 7.0}, device=torch.device("cpu"), batch_tokens=size)
         trainer = make_trainer(tmp_path / "model", dev, training_options(), model=model, validate=validator)
@@ -316,14 +319,13 @@ def test_a_validation_leaves_no_model(tmp_path: Path) -> None:
     """Its weights and the buffers of its searches would be there during the updates that follow."""
     dev, made = dataset_of(tmp_path / "dev", pairs(20, 9)), list[weakref.ref[Transformer]]()
 
-    def make(_: object) -> Transformer:
+    def make(_: object) -> SimpleNamespace:
         model = small_model(3)
-        model.pack(torch.float32)
         made.append(weakref.ref(model))
-        return model
+        return SimpleNamespace(engine=build(model))
 
-    def measure(model: Transformer) -> float:
-        assert model is made[-1]()
+    def measure(found: SimpleNamespace) -> float:
+        assert found.engine.model is made[-1]()
         return 1.0
 
     validator = Validator(make, dev, {"bleu": measure}, device=torch.device("cpu"), batch_tokens=40)
@@ -334,7 +336,7 @@ def test_a_validation_leaves_no_model(tmp_path: Path) -> None:
     finally:
         gc.enable()
 
-    def fail(model: Transformer) -> float:
+    def fail(found: SimpleNamespace) -> float:
         raise UserError("no metric")
 
     with pytest.raises(UserError, match="no metric"):

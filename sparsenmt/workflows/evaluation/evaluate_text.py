@@ -160,7 +160,9 @@ def evaluate_text(directory: Path, text: PlainText, *, attention: bool = True, d
     reading = TextReading.of(bundle.recipe)
     label = f"{directory.name}: {text.name}"
     if found is None:
-        nats = np.concatenate(list(token_nats(bundle.model, encoded.ids, reading, bundle.device, label=label)))
+        modules = bundle.model.modules()
+        parts = token_nats(bundle.engine, encoded.ids, reading, bundle.device, modules=modules, label=label)
+        nats = np.concatenate(list(parts))
         lines = list(read_lines(text.path, longest=sys.maxsize))
         found_blocks = block_qualities(nats, encoded.ids, lines, bundle.tokenizers.target.spans)
         blocks = [TextBlock(each.nats, **asdict(each.counts)) for each in found_blocks]

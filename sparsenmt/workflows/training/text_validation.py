@@ -9,6 +9,7 @@ import torch
 from sparsenmt.assemble import build_model
 from sparsenmt.data.prepared_data import PreparedText
 from sparsenmt.decoding.text_scores import TextReading
+from sparsenmt.engine.build import build
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.text_quality import TextQuality
 from sparsenmt.metric import TEXT_METRICS
@@ -42,8 +43,7 @@ def make_text_validator(
     def validate(weights: Mapping[str, torch.Tensor]) -> dict[str, float]:
         model = build_model(recipe.model, source_size=size, target_size=size, seed=recipe.training.seed).to(device)
         load_weights(model, weights, "validation")
-        model.pack(torch.float32)
-        nats = token_nats(model, data.dev.ids[:most], reading, device, shown=False)
+        nats = token_nats(build(model), data.dev.ids[:most], reading, device, modules=model.modules(), shown=False)
         quality = TextQuality(total_nats(nats), data.dev.counts)
         return {name: quality.value(name) for name in dict.fromkeys(("loss", metric))}
 

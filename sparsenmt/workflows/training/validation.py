@@ -12,12 +12,12 @@ from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.decoding.documents import translate_documents
 from sparsenmt.decoding.translate import translate_lines
+from sparsenmt.engine.build import build
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_tokenizer, corpus_scores
 from sparsenmt.evaluation.scorer import DEFAULT_TOKENIZER, ScoringOptions
 from sparsenmt.evaluation.tokenizer_choice import CHARACTERS, fit_to_text, fitting_tokenizer, lacks_spaces
 from sparsenmt.metric import METRICS
-from sparsenmt.model.transformer import Transformer
 from sparsenmt.process.progress import notify
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.storage.tensors import load_weights
@@ -94,7 +94,7 @@ def make_validator(
     scoring: ScoringOptions | None = None,
     *,
     most: int | None = None,
-) -> Validator[Transformer]:
+) -> Validator[store.Bundle]:
     """Return the validation of a recipe.
 
     Args:
@@ -111,15 +111,14 @@ def make_validator(
     documents = None if data.dev_documents is None else data.dev_documents[:count]
     packing = recipe.data.documents
 
-    def make(weights: Mapping[str, torch.Tensor]) -> Transformer:
+    def make(weights: Mapping[str, torch.Tensor]) -> store.Bundle:
         sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
         model = build_model(recipe.model, **sizes, seed=recipe.training.seed).to(device)
         load_weights(model, weights, "validation")
-        model.pack(torch.float32)
-        return model
+        engine = build(model)
+        return store.Bundle(recipe, data.tokenizers, data.features, model, device, built=engine)
 
-    def measure(model: Transformer) -> float:
-        bundle = store.Bundle(recipe, data.tokenizers, data.features, model, device)
+    def measure(bundle: store.Bundle) -> float:
         if packing is not None and documents is not None:
             blocks = translate_documents(bundle, lines, options, packing)
             outputs = [line for block in blocks for line in block.lines]
@@ -128,7 +127,7 @@ def make_validator(
         settings = scoring.settings(language=recipe.data.target_language, documents=documents)
         return corpus_scores(outputs, [targets], settings)[0].value
 
-    metrics: dict[str, Callable[[Transformer], float]] = (
+    metrics: dict[str, Callable[[store.Bundle], float]] = (
         {} if validation.metric == "loss" else {validation.metric: measure}
     )
     return Validator(
