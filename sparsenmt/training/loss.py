@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.model.operators import Operators
 from sparsenmt.model.protocol import NEVER, TranslationModel
 
 CHUNK_ROWS = 512
@@ -76,7 +75,7 @@ def backward_through_projection(
     parts = zip(hidden.split(most), target.split(most), weights.split(most), strict=True)
     for rows, wanted, weight in parts:
         logits = project(rows, bias, buffer[: len(rows)])  # (n, V)
-        p, log_sum, own = _solve(model.operators, logits, wanted, 1 - smoothing, wide)
+        p, log_sum, own = _solve(model, logits, wanted, 1 - smoothing, wide)
         nll = log_sum - own
         mean = rows.to(wide) @ columns / size + mean_bias  # (n) mean of the logits
         losses.append((1 - smoothing) * nll + smoothing * (log_sum - mean))
@@ -108,14 +107,14 @@ def _excluded(bias: Tensor | None, device: torch.device) -> Tensor:
 
 
 def _solve(
-    operators: Operators, logits: Tensor, target: Tensor, share: float, wide: torch.dtype
+    model: TranslationModel, logits: Tensor, target: Tensor, share: float, wide: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute the softmax of logits (n, V), which may be overwritten, less ``share`` at the targets (n).
 
     Returns:
         that, (n, V); in ``wide`` (n) the logarithms of the normalizers, and the targets' logits.
     """
-    solved = operators.solve(logits, target, share)
+    solved = model.operators.solve(logits, target, share)
     if solved is not None:
         return logits, solved[1], solved[0]
     top, own = logits.amax(-1).to(wide), logits.gather(1, target[:, None]).squeeze(1).to(wide)
