@@ -60,9 +60,9 @@ class NativeEncoder(Encoder):
         return found.faster("encoder", dtype, size, wide, blocks[0].own.learned_heads, False)
 
     def run(self, memory: Memory, steps: range) -> Memory:
-        """Execute some steps, one after the other, or in one call."""
+        """Execute some steps between which nothing happens, in one call if they are the first."""
         states = self._in_one_call(memory, len(steps)) if steps.start == 0 and steps else None
-        return super().run(memory, steps) if states is None else replace(memory, states=states, gated=False)
+        return self.one_by_one(memory, steps) if states is None else replace(memory, states=states, gated=False)
 
     def _in_one_call(self, memory: Memory, depth: int) -> Tensor | None:
         """The states (B, S, D) after the first ``depth`` steps, zeros at padding; None: it needs the layers."""

@@ -38,8 +38,8 @@ class NativeEngine(TorchEngine):
     """
 
     def __init__(self, model: Transformer, found: Kernels, rounded: torch.dtype | None, *, final: bool = False) -> None:
-        how, between = Packing(found, rounded), len(model.memory.between) > 0
-        if not between and NativeEncoder.knows(model.encoder, how, found):
+        how = Packing(found, rounded)
+        if NativeEncoder.knows(model.encoder, how, found):
             model.encoder = NativeEncoder(model.encoder, how, found)
         else:
             how.blocks(model.encoder.layers)
@@ -82,11 +82,9 @@ class NativeEngine(TorchEngine):
         return super().next_tokens(states, scores, cache, rules, width)
 
     def search(self, cache: SearchCache, limits: Tensor, rules: GreedyRules) -> GreedyOutputs:
-        model, decoder, lists, kept = self.model, self._whole_decoder, cache.lists, cache.kept
+        model, decoder, lists = self.model, self._whole_decoder, cache.lists
         output = None if decoder is None or lists is None else self._listed
-        if decoder is None or lists is None or kept is None or output is None:
-            return super().search(cache, limits, rules)
-        if not decoder.takes_search(kept, cache.exits[0]):
+        if decoder is None or lists is None or output is None or not decoder.takes_search(cache.kept, cache.exits[0]):
             return super().search(cache, limits, rules)
         positions = model.positions["target"]
         assert isinstance(positions, Positions)
@@ -98,7 +96,7 @@ class NativeEngine(TorchEngine):
             table.detach(), encodings if encodings.dim() else None, self._size[1] ** 0.5 if model.scaled else 1.0
         )
         ours = rules.begin, rules.end, rules.never
-        return GreedyOutputs(*decoder.greedy(kept, cache.exits[0], embedding, (output, lists), limits, ours))
+        return GreedyOutputs(*decoder.greedy(cache.kept, cache.exits[0], embedding, (output, lists), limits, ours))
 
     def _without_logits(
         self, states: Tensor, scores: Tensor, cache: SearchCache, never: Sequence[int], width: int

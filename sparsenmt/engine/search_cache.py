@@ -54,37 +54,33 @@ class SearchCache:
     """The cache of a search.
 
     Args:
+        kept: keys and values, and the memory.
         exits: the decoder depth that runs.
-        kept: keys and values; None: nothing is kept, as outputs are read at once.
         lists: the tokens of each sentence's shortlist; None: all tokens.
+        at_once: outputs are read at once, so that nothing is kept of them.
 
     Attributes:
         gathered: the output's rows of at least these tokens, once they were needed.
     """
 
     def __init__(
-        self, memory: Memory, exits: Sequence[int], kept: KVCache | None, lists: TokenLists | None = None
+        self, kept: KVCache, exits: Sequence[int], lists: TokenLists | None = None, *, at_once: bool = False
     ) -> None:
-        self._memory, self.exits, self.kept, self.lists = memory, tuple(exits), kept, lists
+        self.kept, self.exits, self.lists, self.at_once = kept, tuple(exits), lists, at_once
         self.gathered: GatheredRows | None = None
 
     @property
     def memory(self) -> Memory:
         """The memory of the sentences that are still searched."""
-        return self._memory if self.kept is None else self.kept.memory
-
-    @property
-    def length(self) -> int:
-        """Positions so far."""
-        return 0 if self.kept is None else self.kept.length
+        return self.kept.memory
 
     def reorder(self, hypotheses: Tensor) -> None:
         """Keep these rows (of B * R), in this order, for the next step. hypotheses: (B' * R')."""
-        self._kept.reorder(hypotheses)
+        self.kept.reorder(hypotheses)
 
     def keep_sentences(self, sentences: Tensor) -> None:
         """Keep these sentences (of B), in this order. sentences: (B',)."""
-        self._kept.keep_sentences(sentences)
+        self.kept.keep_sentences(sentences)
         if self.lists is not None:
             self.lists, rows = self.lists.select(sentences), self.gathered
             if rows is not None:  # fewer of them would not be worth a new gathering
@@ -93,15 +89,10 @@ class SearchCache:
     @property
     def can_merge(self) -> bool:
         """True if a merged cache is decoded in one batch without loss of speed; decided when the cache is made."""
-        return self._kept.can_merge
+        return self.kept.can_merge
 
     def merge(self, others: Sequence[SearchCache]) -> SearchCache:
         """Merge as `KVCache.merge` does; the others are searches of the same engine, all with shortlists or none."""
-        kept = self._kept.merge([other._kept for other in others])
+        kept = self.kept.merge([other.kept for other in others])
         own, more = self.lists, [other.lists for other in others if other.lists is not None]
-        return SearchCache(kept.memory, self.exits, kept, None if own is None else own.merge(more))
-
-    @property
-    def _kept(self) -> KVCache:
-        assert self.kept is not None
-        return self.kept
+        return SearchCache(kept, self.exits, None if own is None else own.merge(more))

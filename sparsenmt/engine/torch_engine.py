@@ -15,7 +15,7 @@ from torch import Tensor
 from sparsenmt.engine.candidates import candidates, log_normalizer
 from sparsenmt.engine.contract import Continuations, GreedyOutputs, GreedyRules, NextRules, Numerics
 from sparsenmt.engine.search_cache import GatheredRows, Product, SearchCache
-from sparsenmt.model.kv_cache import BufferPool
+from sparsenmt.model.kv_cache import BufferPool, KVCache
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Encoded, Source
 from sparsenmt.model.transformer import Transformer
@@ -59,13 +59,14 @@ class TorchEngine:
         at_once: bool = False,
     ) -> SearchCache:
         depth = tuple(exits) if exits is not None else self.model.plan.decoder_exits[-1:]
-        kept = None
-        if not at_once:
-            kept = self.model.new_cache(memory, exits=depth, segment_memory=segment_memory, buffers=self._buffers)
-        return SearchCache(memory, depth, kept, None if allowed is None else TokenLists.of(allowed))
+        if at_once:
+            return SearchCache(KVCache(memory, stepwise=False), depth, at_once=True)
+        kept = self.model.new_cache(memory, exits=depth, segment_memory=segment_memory, buffers=self._buffers)
+        return SearchCache(kept, depth, None if allowed is None else TokenLists.of(allowed))
 
     def step(self, tokens: Tensor, cache: SearchCache) -> Tensor:
-        return self.model.decode(tokens, cache.memory, cache=cache.kept, exits=cache.exits)[cache.exits[0]]
+        kept = None if cache.at_once else cache.kept
+        return self.model.decode(tokens, cache.memory, cache=kept, exits=cache.exits)[cache.exits[0]]
 
     def next_tokens(
         self, states: Tensor, scores: Tensor, cache: SearchCache, rules: NextRules, width: int

@@ -180,6 +180,10 @@ class Encoder(nn.Module):
         self.obstacle = site.obstacle(self.steps.at(0, "self").transform) if plan else None
 
     def run(self, memory: Memory, steps: range) -> Memory:
+        """Execute some steps between which nothing happens."""
+        return self.one_by_one(memory, steps)
+
+    def one_by_one(self, memory: Memory, steps: range) -> Memory:
         """Execute some steps, one after the other."""
         for t in steps:
             memory = self.step(t, memory)

@@ -235,7 +235,8 @@ class Transformer(nn.Module):
         memories, decided = {}, {}
         done, stops = 0, {depth for depth in range(1, max(wanted)) if self.memory.after_step(depth - 1)}
         for depth in sorted(stops.union(wanted)):
-            memory, done = self.encoder.run(memory, range(done, depth)), depth
+            steps, done = range(done, depth), depth
+            memory = self.encoder.run(memory, steps) if not stops else self.encoder.one_by_one(memory, steps)
             if depth in wanted:
                 exit_memory, own = replace(memory, states=self.encoder.norm(memory.states)), between.branch()
                 merge = compact and self.obstacle("output") is None

@@ -17,6 +17,7 @@ from sparsenmt.engine.native_engine import NativeEngine
 from sparsenmt.engine.products import packed_product
 from sparsenmt.engine.search_cache import SearchCache
 from sparsenmt.engine.torch_engine import TorchEngine
+from sparsenmt.model.kv_cache import KVCache
 from sparsenmt.model.linear import ACTIVATIONS, Activation
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
@@ -130,7 +131,7 @@ def test_the_fastest_is_one_that_there_is(monkeypatch: pytest.MonkeyPatch) -> No
 def next_of(engine: Engine, rows: Tensor, scores: Tensor, width: int, allowed: Tensor | None = None) -> Continuations:
     """The next tokens after states (N, D), of which two never come."""
     memory = Memory(torch.zeros(len(scores), 1, 64), torch.ones(len(scores), 1).bool(), torch.zeros(len(scores), 1))
-    cache = SearchCache(memory, (2,), None, None if allowed is None else TokenLists.of(allowed))
+    cache = SearchCache(KVCache(memory), (2,), None if allowed is None else TokenLists.of(allowed))
     none = torch.empty(len(rows), 0, dtype=torch.long)
     return engine.next_tokens(rows, scores, cache, next_rules(none, Decoding.model_validate({})), width)
 

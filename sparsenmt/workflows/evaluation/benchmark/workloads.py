@@ -277,7 +277,7 @@ class ScoringWorkload:
         self._device = device
         self._reader = self._filled(_engine(benchmarked, dtype, device), device)
         cache = self._reader.cache
-        self.kept_bytes: int | None = 0 if cache is None or cache.kept is None else cache.kept.kept_bytes
+        self.kept_bytes: int | None = 0 if cache is None else cache.kept.kept_bytes
         self._on_device = self._tokens.to(device)
 
     def run(self) -> None:
@@ -341,7 +341,7 @@ class GenerationWorkload:
         cache = engine.new_cache(engine.encode(Source.none(1, self._device)).memory, exits=exits)
         tokens = self._prompts.new_full((1, sizes.source_length + sizes.target_length), EOS).to(self._device)
         engine.step(tokens, cache)
-        return 0 if cache.kept is None else cache.kept.kept_bytes * sizes.sentences * sizes.beam_size
+        return cache.kept.kept_bytes * sizes.sentences * sizes.beam_size
 
 
 def _batch(source: Source, targets: Sequence[list[int]]) -> Batch:
