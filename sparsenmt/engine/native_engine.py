@@ -6,7 +6,6 @@ Shapes: B sentences, J hypotheses a sentence that are still open, D model dimens
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import torch
@@ -68,8 +67,7 @@ class NativeEngine(TorchEngine):
         decoder, whole = self.model.decoder, self._whole_decoder is not None
         compiled = isinstance(decoder, NativeDecoder) and not decoder.is_recurrent  # those are searched in one call
         side_by_side = compiled and not self.model.observed and torch.get_num_threads() > 1
-        found = super().numerics
-        return replace(found, searches_at_once=2 if side_by_side else 1, searches_whole=whole)
+        return Numerics(self._record, 2 if side_by_side else 1, whole)
 
     def next_tokens(
         self, states: Tensor, scores: Tensor, cache: SearchCache, rules: NextRules, width: int

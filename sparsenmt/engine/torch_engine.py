@@ -41,10 +41,11 @@ class TorchEngine:
         self.model = model
         self._output: Product = model.project if output is None else output
         self._buffers = BufferPool()
+        self._record = numerics(model.output_table.device, DECODING.name)
 
     @property
     def numerics(self) -> Numerics:
-        return Numerics(numerics(self.model.output_table.device, DECODING.name))
+        return Numerics(self._record)
 
     def encode(self, source: Source, *, exits: Sequence[int] | None = None, compact: bool = False) -> Encoded:
         return self.model.encode(source, exits=exits, compact=compact)
