@@ -6,7 +6,8 @@ Shapes: B sentences, J hypotheses a sentence that are still open, N rows, T toke
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -41,7 +42,11 @@ class TorchEngine:
         self.model = model
         self._output: Product = model.project if output is None else output
         self._buffers = BufferPool()
-        self._record = numerics(model.output_table.device, DECODING.name)
+
+    @cached_property
+    def _record(self) -> dict[str, Any]:
+        """The JSON of `numerics`, made when it is first needed."""
+        return numerics(self.model.output_table.device, DECODING.name)
 
     @property
     def numerics(self) -> Numerics:
