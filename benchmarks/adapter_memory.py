@@ -34,7 +34,9 @@ def measure(work: dict[str, Any], variant: str) -> dict[str, int]:
     import torch
 
     from protocol import training_batches
+    from sparsenmt.engine.training_operators import TrainingOperators
     from sparsenmt.model.adapters import add_adapters
+    from sparsenmt.model.operators import use_operators
     from sparsenmt.recipe.schema import Optimizer
     from sparsenmt.training.gradients import Objective
     from sparsenmt.training.precision import MasterWeights
@@ -44,7 +46,7 @@ def measure(work: dict[str, Any], variant: str) -> dict[str, int]:
 
     torch.set_num_threads(2)
     model = random_model(work)
-    model.train()
+    use_operators(model.train(), TrainingOperators())
     if variant == "adapters":
         add_adapters(model, rank=RANK, alpha=2.0 * RANK, dropout=0.0, targets=["q", "v"], seed=1)
     weights = MasterWeights(model, torch.float32)

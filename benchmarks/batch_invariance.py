@@ -45,11 +45,11 @@ def translate(bundle: Bundle, lines: Sequence[SourceLine], options: Decoding, si
         for start in range(0, len(lines), size):
             batch = lines[start : start + size]
             with torch.inference_mode():
-                (memory,) = bundle.model.encode(make_source(bundle, batch), compact=True).memories.values()
+                memory = bundle.engine.encode(make_source(bundle, batch), compact=True).memory
             yield encoded_batch(bundle, memory, list(range(start, start + len(batch))), batch, options)
 
     found: dict[int, list[Hypothesis]] = {}
-    for results in strategy_of(options).search(bundle.model, batches(), lambda numbers: nullcontext()):
+    for results in strategy_of(options).search(bundle.engine, batches(), lambda numbers: nullcontext()):
         found |= results
     return [found[number][0] for number in range(len(lines))]
 

@@ -37,12 +37,15 @@ from protocol import EOS, decoding_sources
 from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.decoding.ahead import encode_ahead
 from sparsenmt.decoding.beam import beam_search
+from sparsenmt.engine.build import build
+from sparsenmt.engine.native_decoder import NativeDecoder
+from sparsenmt.engine.packing import PackedAttention
 from sparsenmt.model import attention
 from sparsenmt.model.attend import attend_fused, memory_mask
-from sparsenmt.model.attention import MultiHeadAttention
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.sockets import Transform
+from sparsenmt.model.stacks import Decoder
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.process.devices import pick_device
 from sparsenmt.recipe import schema
@@ -104,9 +107,9 @@ def clock(device: torch.device) -> float:
 
 
 @contextmanager
-def layer_by_layer(model: Transformer) -> Iterator[None]:
-    """Disable the kernel that computes a step of all layers in one call."""
-    with mock.patch.object(model.decoder, "compiled", None):
+def layer_by_layer() -> Iterator[None]:
+    """Disable the kernel that computes a step of all layers in one call: it reads no cache of this kind."""
+    with mock.patch.object(NativeDecoder, "new_cache", Decoder.new_cache):
         yield
 
 
@@ -116,7 +119,7 @@ def measuring(model: Transformer, parts: Parts) -> Iterator[None]:
     steps = [model.decoder.steps.at(t, "cross") for t in range(len(model.decoder.plan))]
     transforms = {id(step.transform) for step in steps}
     modules = {id(block.cross) for block in model.decoder.layers}
-    project = MultiHeadAttention.project_keys_values
+    project = PackedAttention.project_keys_values
     device = next(model.parameters()).device
 
     def attend(q: Tensor, k: Tensor, v: Tensor, keys: Any, transform: Transform, *rest: Any, **named: Any) -> Tensor:
@@ -133,7 +136,7 @@ def measuring(model: Transformer, parts: Parts) -> Iterator[None]:
         parts.attention += clock(device) - start
         return result
 
-    def project_memory(self: MultiHeadAttention, x: Tensor, **layout: bool) -> Any:
+    def project_memory(self: PackedAttention, x: Tensor, **layout: bool) -> Any:
         start = clock(device)
         result = project(self, x, **layout)
         if id(self) in modules:
@@ -144,7 +147,7 @@ def measuring(model: Transformer, parts: Parts) -> Iterator[None]:
     with (
         mock.patch.object(attention, "attend_fused", attend),
         mock.patch.object(attention, "memory_mask", make_mask),
-        mock.patch.object(MultiHeadAttention, "project_keys_values", project_memory),
+        mock.patch.object(PackedAttention, "project_keys_values", project_memory),
     ):
         yield
 
@@ -161,7 +164,7 @@ class Bench:
         torch.set_num_threads(work["threads"])
         self.device = pick_device(work.get("device", "cpu"))
         self.model = random_model(work).to(self.device)
-        self.model.pack(torch.float32)
+        self.engine = build(self.model)
         self.rows = [[*row, EOS] for row in decoding_sources(work)]
         self.kept = coins(len(self.rows), len(self.rows[0]), work["dropped"])
         length = work["target_length"]
@@ -183,19 +186,20 @@ class Bench:
         limit = self.work["batch_sentences"] * lengths[0]
         batches = list(
             encode_ahead(
-                self.model,
+                self.engine,
                 length_batches(lengths, limit),
                 lengths,
                 limit,
                 read=self.read,
                 naming=lambda chosen: nullcontext(),
+                compact=self.model.compacts,
             )
         )
         encoded = clock(self.device)
         self.search(batches)
         ended = clock(self.device)
         parts.total, parts.search = ended - start, ended - encoded
-        with layer_by_layer(self.model), measuring(self.model, parts):
+        with layer_by_layer(), measuring(self.model, parts):
             self.search(batches)
         assert parts.projections == len(batches) * self.work["decoder_layers"], "the memory is projected once a layer"
         return parts
@@ -204,7 +208,7 @@ class Bench:
         """Search over encoded batches of numbered sources."""
         for chosen, memory in batches:
             limits = torch.full((len(chosen),), self.work["target_length"], device=self.device)
-            found = beam_search(self.model, memory, limits, self.options)
+            found = beam_search(self.engine, memory, limits, self.options)
             assert all(len(hypotheses[0].tokens) == self.work["target_length"] for hypotheses in found)
 
     def keys_read(self, parts: Parts) -> float:

@@ -28,6 +28,7 @@ from decode_vs_ctranslate2 import BASE
 from protocol import EOS, decoding_sources
 from sparsenmt.data.batching import pad
 from sparsenmt.decoding.beam import beam_search
+from sparsenmt.engine.build import build
 from sparsenmt.model.protocol import Source
 from sparsenmt.native import kernels as module
 from sparsenmt.native.build import build_here
@@ -66,8 +67,7 @@ def compiled(build: str) -> Iterator[None]:
 def translation(work: dict[str, Any], switch: str) -> Callable[[], float]:
     """A function that translates, with the switch at this value, and returns the seconds of processor time."""
     os.environ[SWITCH] = switch
-    model = random_model(work)
-    model.pack(torch.float32, final=True)
+    engine = build(random_model(work), final=True)
     sources = [[*source, EOS] for source in decoding_sources(work)]
     options = schema.Decoding(beam_size=work["beam_size"], length_penalty="gnmt", alpha=work["length_penalty"])
     rows, length = work["batch_sentences"], work["target_length"]
@@ -78,8 +78,8 @@ def translation(work: dict[str, Any], switch: str) -> Callable[[], float]:
         start = time.process_time()
         for first in range(0, len(sources), rows):
             batch = sources[first : first + rows]
-            (memory,) = model.encode(Source(*pad(batch), {}), compact=True).memories.values()
-            found = beam_search(model, memory, torch.full((len(batch),), length), options)
+            memory = engine.encode(Source(*pad(batch), {}), compact=True).memory
+            found = beam_search(engine, memory, torch.full((len(batch),), length), options)
             assert all(len(hypotheses[0].tokens) == length for hypotheses in found)  # the end is improbable
         return time.process_time() - start
 
@@ -100,17 +100,17 @@ def measure(name: str, work: dict[str, Any], repeats: int) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    names = [f"{build}_{case}" for build in BUILDS for case in WORK]
+    names = [f"{kind}_{case}" for kind in BUILDS for case in WORK]
     given, changes = parse(command_line(__doc__, repeats=15), names, arguments)
     ratios: dict[str, float] = {}
-    for build in BUILDS:
-        chosen = {name: case for case in WORK if (name := f"{build}_{case}") in (given.cases or names)}
+    for kind in BUILDS:
+        chosen = {name: case for case in WORK if (name := f"{kind}_{case}") in (given.cases or names)}
         if not chosen:
             continue
-        with compiled(build):
+        with compiled(kind):
             os.environ[SWITCH] = "1"
             if module.kernels() is None:
-                print(f"{build}: no kernels")
+                print(f"{kind}: no kernels")
                 continue
             ratios |= {name: measure(name, WORK[case] | changes, given.repeats) for name, case in chosen.items()}
     result = verdict("native_choice", ratios, {} if changes else dict.fromkeys(ratios, BAR))

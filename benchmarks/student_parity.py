@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import sacrebleu
@@ -24,6 +25,7 @@ from common import Worker, command_line, parse, verdict
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import translate_lines
+from sparsenmt.engine.build import build
 from sparsenmt.process.devices import pick_device
 from sparsenmt.store import open_model
 from students import PACKAGE, TESTS, WORK, prepare
@@ -41,7 +43,7 @@ def main() -> int:
             theirs = json.loads(Path(work["peer_output"]).read_bytes())
         torch.set_num_threads(work["threads"])
         bundle = open_model(work["model"], device=pick_device("cpu"), dtype=None)
-        bundle.model.pack(torch.float32)
+        bundle = replace(bundle, built=build(bundle.model))
         ours = {}
         for way, shortlist in (("without", "none"), ("with", "model")):
             options = bundle.recipe.decoding.model_copy(update={"shortlist": shortlist})

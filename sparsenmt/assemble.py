@@ -533,23 +533,3 @@ def _losses(recipe: schema.Recipe, model: Transformer) -> dict[str, torch.Tensor
         features = {name: torch.zeros_like(tokens) for name in required_features(recipe)}
         found |= model.encode(Source(tokens, torch.ones_like(tokens, dtype=torch.bool), features)).losses
     return found
-
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
-"""Name in recipes -> data type of matrix products."""
-
-
-def named_dtype(model: Transformer, name: torch.dtype | str | None) -> torch.dtype | None:
-    """Return the dtype of that name, ``auto`` by a measurement; UserError if this machine cannot decode in it."""
-    if not isinstance(name, str):
-        return name
-    if name == "auto":
-        return model.fastest_dtype()
-    dtype = DTYPES[name]
-    if not model.packs(dtype):
-        raise UserError(
-            "int8 matrix products need compiled kernels, and a processor with AVX2 or ARM's dot products",
-            where="decoding.dtype",
-            hint="Give --dtype fp32, bf16 or auto; `sparsenmt doctor` shows the kernels in use.",
-        )
-    return dtype

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sparsenmt.engine.numerics import Numerics, numerics_changes
 from sparsenmt.errors import UserError
-from sparsenmt.native.numerics import Numerics, numerics_changes
 from sparsenmt.storage.files import (
     check_own_file,
     explain_write_errors,

@@ -11,12 +11,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from sparsenmt.assemble import DTYPES, build_model, load_resolved_recipe, named_dtype
+from sparsenmt.assemble import build_model, load_resolved_recipe
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.shortlist import Shortlist, Shortlists
 from sparsenmt.data.text_sides import TextSides
 from sparsenmt.data.tokenizers.frame import FramePair
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
+from sparsenmt.engine.build import build, named_dtype
+from sparsenmt.engine.contract import Engine
+from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.model.sites import SiteName
@@ -55,6 +58,7 @@ class Bundle:
         files: path -> hash and size of the vocabularies and fitted features, as in the manifest.
         dtype: data type of the packed weights; None: the weights are unpacked, as they were trained.
         text: the sides of the training text; None: not known, as of models of earlier versions.
+        built: the engine of packed weights; None: the unpacked ones are used.
     """
 
     recipe: Recipe
@@ -66,16 +70,17 @@ class Bundle:
     files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dtype: torch.dtype | None = None
     text: TextSides | None = None
+    built: Engine | None = None
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The engine that searches, forced decoding and reports run the model with."""
+        return TorchEngine(self.model) if self.built is None else self.built
 
     @cached_property
     def shortlist(self) -> Callable[[Decoding], Shortlist | None]:
         """Return the shortlist of decoding options; errors as for `Shortlists.named`."""
         return Shortlists(self.tokenizers).named
-
-    @property
-    def dtype_name(self) -> str:
-        """The name of `dtype` in recipes."""
-        return next((name for name, dtype in DTYPES.items() if dtype == self.dtype), str(self.dtype))
 
     def identity(self) -> ModelIdentity:
         """Return the identity of the model, which cached results depend on."""
@@ -198,7 +203,6 @@ def open_model(
         manifest = read_manifest(real)
         check_files(real, manifest["files"])
         stored = stored_recipe(real)
-        owner = owner_of(manifest["files"], stored)
         recipe = without_heads(load_resolved_recipe(stored, origin=str(real / RECIPE)), disabled or {})
         recipe = with_languages(recipe, *languages)
         if not any_task:
@@ -207,15 +211,12 @@ def open_model(
         features = FeatureSet.load(real / "features", tokenizers)
         sizes = {"source_size": tokenizers.source.size, "target_size": tokenizers.target.size}
         model = build_model(recipe.model, **sizes, seed=recipe.training.seed)
-        digest = _read_weights(real, model, owner)
-        parts = recipe, tokenizers, features, model, device, digest, manifest["files"]
-        return Bundle(*parts, text=text_sides(real))
+        digest = _read_weights(real, model, owner_of(manifest["files"], stored))
+        return Bundle(recipe, tokenizers, features, model, device, digest, manifest["files"], text=text_sides(real))
 
     bundle = read_consistently(Path(directory), READ, read)
     if any(languages):
         _ = bundle.frames  # refuses what the model does not have
     model = bundle.model.to(device).eval()
     chosen = named_dtype(model, bundle.recipe.decoding.dtype if dtype == "recipe" else dtype)
-    if chosen is not None:
-        model.pack(chosen, final=True)
-    return replace(bundle, dtype=chosen)
+    return bundle if chosen is None else replace(bundle, dtype=chosen, built=build(model, chosen, final=True))

@@ -15,6 +15,7 @@ from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.beam import beam_search
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.side_by_side import run_side_by_side
+from sparsenmt.engine.build import build, fastest_dtype
 from sparsenmt.model.protocol import Source
 from sparsenmt.recipe import schema
 from workers.coins import Coins, coins
@@ -27,8 +28,8 @@ def main() -> None:
     work = work_from_arguments()
     torch.set_num_threads(work["threads"])
     model = random_model(work)
-    dtype = DTYPES[work["our_dtype"]] or model.fastest_dtype()
-    model.pack(dtype, final=True)
+    dtype = DTYPES[work["our_dtype"]] or fastest_dtype(model)
+    engine = build(model, dtype, final=True)
     sources = [[*source, EOS] for source in decoding_sources(work)]
     kept = None
     if "dropped" in work:
@@ -44,12 +45,12 @@ def main() -> None:
     def translate(start: int) -> list[list[Hypothesis]]:
         batch = sources[start : start + rows]
         features = {} if kept is None else {"kept": kept[start : start + rows]}
-        (memory,) = model.encode(Source(*pad(batch), features), compact=True).memories.values()
-        return beam_search(model, memory, torch.full((len(batch),), length), options)
+        memory = engine.encode(Source(*pad(batch), features), compact=True).memory
+        return beam_search(engine, memory, torch.full((len(batch),), length), options)
 
     def repeat() -> None:
         starts = range(0, len(sources), rows)
-        for results in run_side_by_side(starts, model.searches_at_once, lambda own: map(translate, own)):
+        for results in run_side_by_side(starts, engine.numerics.searches_at_once, lambda own: map(translate, own)):
             assert all(len(hypotheses[0].tokens) == length for hypotheses in results)
 
     name = next(name for name, each in DTYPES.items() if each == dtype)

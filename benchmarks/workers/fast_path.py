@@ -47,12 +47,12 @@ def switch_off(work: dict[str, Any]) -> None:
 
         setattr(owner, last, property(answer) if isinstance(found, property) else answer)
     if slower := work.get("slower"):
-        owner, last, usual = place_of("sparsenmt.native.kernels:Kernels.faster")
+        owner, last, usual = place_of("sparsenmt.native.choice:Choices.prefers")
 
-        def faster(self: Any, kind: str, *sizes: Any) -> bool:
+        def prefers(self: Any, kind: str, *sizes: Any) -> bool:
             return kind not in slower and bool(usual(self, kind, *sizes))
 
-        setattr(owner, last, faster)
+        setattr(owner, last, prefers)
 
 
 def model_of(work: dict[str, Any]) -> Any:
@@ -83,13 +83,14 @@ def decoding(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
     from sparsenmt.decoding.ahead import encode_ahead
     from sparsenmt.decoding.side_by_side import run_side_by_side
     from sparsenmt.decoding.strategies import EncodedBatch, Results, strategy_of
+    from sparsenmt.engine.build import build, fastest_dtype
     from sparsenmt.model.protocol import Source
     from sparsenmt.recipe import schema
     from workers.coins import Coins
     from workers.decode import DTYPES
 
     model = model_of(work).eval()
-    model.pack(DTYPES[work["our_dtype"]] or model.fastest_dtype(), final=True)
+    engine = build(model, DTYPES[work["our_dtype"]] or fastest_dtype(model), final=True)
     rng, count, vocabulary = np.random.default_rng(0), work["sentences"], work["vocabulary"]
     lengths = rng.integers(work["source_length"] // 2, work["source_length"] + 1, count)
     sources = [[*rng.integers(EOS + 1, vocabulary, length).tolist(), EOS] for length in lengths]
@@ -119,16 +120,18 @@ def decoding(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
         return nullcontext()
 
     def batches(members: Any) -> Iterator[EncodedBatch]:
-        for chosen, memory in encode_ahead(model, members, sizes, limit, read=read, naming=naming):
+        for chosen, memory in encode_ahead(
+            engine, members, sizes, limit, read=read, naming=naming, compact="dropped" in work
+        ):
             own = None if allowed is None else allowed[chosen]
             yield EncodedBatch(memory, limits[chosen], chosen, chosen, allowed=own)
 
     def search(members: Any) -> Iterator[Results]:
-        return strategy.search(model, batches(members), naming)
+        return strategy.search(engine, batches(members), naming)
 
     def repeat() -> None:
         found: Results = {}
-        for results in run_side_by_side(length_batches(sizes, limit), model.searches_at_once, search):
+        for results in run_side_by_side(length_batches(sizes, limit), engine.numerics.searches_at_once, search):
             found |= results
         assert len(found) == count
 
@@ -138,6 +141,8 @@ def decoding(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
 def training(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
     """Updates on random sentence pairs of several lengths; returns the target tokens, and a function."""
     from sparsenmt.data.batching import pad
+    from sparsenmt.engine.training_operators import TrainingOperators
+    from sparsenmt.model.operators import use_operators
     from sparsenmt.process.devices import pick_device
     from sparsenmt.process.runtime import keep_freed_memory
     from sparsenmt.recipe.schema import Optimizer
@@ -148,6 +153,7 @@ def training(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
 
     keep_freed_memory()
     model = model_of(work).train()
+    use_operators(model, TrainingOperators())
     weights = MasterWeights(model, pick_dtype(work["our_dtype"], pick_device("cpu")))
     optimizer = make_optimizer(weights, Optimizer())
     for group in optimizer.param_groups:
@@ -172,6 +178,8 @@ def language_model(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
     import torch
 
     from protocol import language_batches
+    from sparsenmt.engine.training_operators import TrainingOperators
+    from sparsenmt.model.operators import use_operators
     from sparsenmt.process.devices import pick_device
     from sparsenmt.process.runtime import keep_freed_memory
     from sparsenmt.recipe.schema import Optimizer
@@ -182,6 +190,7 @@ def language_model(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
 
     keep_freed_memory()
     model = model_of(work).train()
+    use_operators(model, TrainingOperators())
     weights = MasterWeights(model, pick_dtype(work["our_dtype"], pick_device("cpu")))
     optimizer, batches = make_optimizer(weights, Optimizer()), language_batches(work)
 

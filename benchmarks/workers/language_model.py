@@ -13,6 +13,9 @@ import sparsenmt
 from protocol import language_batches, serve, work_from_arguments
 from sparsenmt.assemble import build_model
 from sparsenmt.decoding.text_scores import TextReading, score_text
+from sparsenmt.engine import build as engines
+from sparsenmt.engine.training_operators import TrainingOperators
+from sparsenmt.model.operators import use_operators
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.process.devices import pick_device
@@ -59,17 +62,17 @@ def main() -> None:
     dtype = work["our_dtype"]
     what = f"sparsenmt {sparsenmt.__version__} {dtype}{work.get('named', '')}"
     if work["task"] == "score":
-        model.eval()
-        model.pack(torch.float32)
+        engine = engines.build(model)
         text = torch.cat([torch.from_numpy(targets).flatten() for _, targets in batches]).numpy()
 
         def score() -> None:
             reading = TextReading(work["segment_length"], work["segment_memory"], 1, None)
-            for _ in score_text(model, text, reading, torch.device("cpu")):
+            for _ in score_text(engine, text, reading, torch.device("cpu")):
                 pass
 
         serve(what=what, units=len(text), repeat=score)
         return
+    use_operators(model, TrainingOperators())
     weights = MasterWeights(model.train(), pick_dtype(dtype, pick_device("cpu")))
     optimizer = make_optimizer(weights, Optimizer())
     for group in optimizer.param_groups:

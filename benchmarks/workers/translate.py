@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -11,6 +12,7 @@ import sparsenmt
 from protocol import serve, work_from_arguments
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.translate import Translation, translate_lines
+from sparsenmt.engine.build import build, fastest_dtype
 from sparsenmt.store import open_model
 from workers.decode import DTYPES
 
@@ -19,8 +21,8 @@ def main() -> None:
     work = work_from_arguments()
     torch.set_num_threads(work["threads"])
     bundle = open_model(work["model"], device=torch.device("cpu"), dtype=None)
-    dtype = DTYPES[work["our_dtype"]] or bundle.model.fastest_dtype()
-    bundle.model.pack(dtype)
+    dtype = DTYPES[work["our_dtype"]] or fastest_dtype(bundle.model)
+    bundle = replace(bundle, built=build(bundle.model, dtype))
     lines = json.loads(Path(work["lines"]).read_bytes())
     options = bundle.recipe.decoding.model_copy(
         update={

@@ -194,5 +194,6 @@ def observe_text(
         _tell(observers, seen, real, list(range(read, read + rows)))
 
     with bundle.model.listen(relay):
-        for values in score_text(bundle.model, ids, reading, bundle.device, advance=advance):
+        modules = bundle.model.modules()
+        for values in score_text(bundle.engine, ids, reading, bundle.device, modules=modules, advance=advance):
             read += -(-len(values) // reading.segment_length)  # several segments may be read at once

@@ -15,8 +15,9 @@ from dataclasses import replace
 
 import torch
 
+from sparsenmt.engine.contract import Engine
 from sparsenmt.model.memory import Memory
-from sparsenmt.model.protocol import Source, TranslationModel
+from sparsenmt.model.protocol import Source
 
 AHEAD = 8
 """Batches that are encoded before the first is searched. Their compacted memories take at most 8 x D numbers for each
@@ -28,7 +29,7 @@ ALIKE = 1 / 8
 
 
 def encode_ahead(
-    model: TranslationModel,
+    engine: Engine,
     batches: Iterable[list[int]],
     lengths: Sequence[int],
     batch_tokens: int,
@@ -36,11 +37,11 @@ def encode_ahead(
     read: Callable[[list[int]], Source],
     naming: Callable[[list[int]], AbstractContextManager[None]],
     exits: Sequence[int] | None = None,
-    compact: bool = True,
+    compact: bool,
 ) -> Iterator[tuple[list[int], Memory]]:
     """Encode batches and regroup them; yields numbers of sentences and their memory.
 
-    If the model never compacts, the batches stay as they are. Otherwise a new batch has no more sentences than the
+    Without ``compact``, the batches stay as they are. Otherwise a new batch has no more sentences than the
     largest of the batches that it is made of, and, unless it is a single sentence, no more entries, padding included,
     than ``batch_tokens``.
 
@@ -51,9 +52,9 @@ def encode_ahead(
         read: makes the input of a batch.
         naming: makes a context that names sentences in the message if the machine runs out of memory.
         exits: the one depth of the encoder to return; None: the deepest that was trained.
-        compact: False keeps zeros in place, as in training: the same outputs, slower.
+        compact: drop what filters close, if this ever makes a memory shorter; False keeps zeros in place, as in
+            training: the same outputs, slower.
     """
-    regrouping = compact and model.compacts
     held: list[tuple[list[int], Memory]] = []
     for batch in batches:
         longest = max(lengths[i] for i in batch)
@@ -61,8 +62,8 @@ def encode_ahead(
             yield from regroup(held, batch_tokens)
             held = []
         with naming(batch), torch.inference_mode():
-            (memory,) = model.encode(read(batch), exits=exits, compact=compact).memories.values()
-        if regrouping:
+            memory = engine.encode(read(batch), exits=exits, compact=compact).memory
+        if compact:
             held.append((batch, memory))
         else:
             yield batch, memory

@@ -25,25 +25,21 @@ from torch import Tensor
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.scores import (
     Hypothesis,
-    candidates,
     ending,
-    forbidden,
     hypothesis_of,
     length_penalty,
+    next_rules,
 )
-from sparsenmt.decoding.search_output import SearchOutput
 from sparsenmt.decoding.single_hypothesis import greedy_results
 from sparsenmt.decoding.strategies import EncodedBatch, ErrorContext, Results, Strategy
+from sparsenmt.engine.contract import Continuations, Engine
 from sparsenmt.model.memory import Memory
-from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.recipe.schema import Decoding
 
 _NO_TOKEN = -1  # in columns before a sentence begins: equal to no token
 
 SHARE = 8
 """A search is suspended when 1 / SHARE of its sentences are unfinished."""
-
-_ROWS = 384  # whose logits are computed at a time: those of 8,000 tokens fit the last-level cache
 
 
 @dataclass
@@ -107,15 +103,14 @@ class Beam:
     """The search over a batch. Finished sentences are removed from the state and the cache."""
 
     @torch.inference_mode()
-    def __init__(self, model: TranslationModel, batch: EncodedBatch, options: Decoding) -> None:
+    def __init__(self, engine: Engine, batch: EncodedBatch, options: Decoding) -> None:
         memory, device = batch.memory, batch.memory.states.device
         dtype = torch.float64 if memory.states.dtype == torch.float64 else torch.float32
         numbers = torch.tensor(batch.numbers, device=device)
-        self.model = model
+        self.engine = engine
         self.options = options
         self._batch, self._first, self._prefix = batch, batch.first_tokens, batch.prefix
-        self.output = SearchOutput.of(model, batch.allowed, dtype)
-        self.cache = model.new_cache(memory, exits=options.decoder_exits)
+        self.cache = engine.new_cache(memory, exits=options.decoder_exits, allowed=batch.allowed)
         self.state = BeamState.initial(numbers, batch.limits, options.beam_size, dtype)
 
     def __len__(self) -> int:
@@ -145,9 +140,7 @@ class Beam:
             tokens = self.state.tokens
             begun = tokens.shape[2] > 0
             last = tokens[:, :, -1].reshape(-1, 1) if begun else self._first
-            hidden = self.model.decode(last, self.cache.memory, cache=self.cache, exits=self.options.decoder_exits)
-            (states,) = hidden.values()
-            rows = self.advance(*self.candidates(states[:, -1]))
+            rows = self.advance(*self.candidates(self.engine.step(last, self.cache)[:, -1]))
             done = self.done()
             if bool(done.any()):
                 found.update(self.results(done))
@@ -158,7 +151,7 @@ class Beam:
         """Results of all sentences where the search is greedy, has not begun, and is possible in one call."""
         if self.options.beam_size > 1 or self.state.tokens.shape[2] or not len(self):
             return {}
-        found = greedy_results(self.cache, self.output, self._batch, self.options)
+        found = greedy_results(self.engine, self.cache, self._batch, self.options)
         if found is None:
             return {}
         self.state = self.state.select(self.state.numbers[:0])
@@ -172,32 +165,17 @@ class Beam:
 
     @torch.inference_mode()
     def merge(self, others: Sequence[Beam]) -> Beam:
-        """Merge with searches of the same model and options; with none, free the memory of finished sentences."""
+        """Merge with searches of the same engine and options; with none, free the memory of finished sentences."""
         merged = copy(self)
         merged.cache = self.cache.merge([other.cache for other in others])
-        merged.output = self.output.merge([other.output for other in others])
         merged.state = BeamState.concatenate([self.state, *(other.state for other in others)])
         return merged
 
-    def candidates(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def candidates(self, states: Tensor) -> Continuations:
         """states (B * J, D) -> the 2K best continuations: log-probabilities, parents in 0..J-1, tokens; (B, 2K)."""
-        state, output, width = self.state, self.output, 2 * self.options.beam_size
-        sentences, opened = state.scores.shape
-        gone = forbidden(self.options, state.tokens.shape[2])
-        if gone is not None:
-            fused = output.continuations(states, state.scores, gone, width)
-            if fused is not None:
-                return fused
-        parts = -(-states.shape[0] // _ROWS) if states.device.type == "cpu" else 1
-        each = -(-sentences // parts)
-        flat, found = output.places(state.tokens.view(states.shape[0], -1)), []
-        for first in range(0, sentences, each):
-            rows = slice(first * opened, (first + each) * opened)
-            chosen = slice(first, first + each)
-            logits = output.project(states[rows], chosen)
-            found.append(candidates(logits, flat[rows], state.scores[chosen], width, self.options))
-        best, parents, tokens = (torch.cat(part) for part in zip(*found, strict=True))
-        return best, parents, output.token_ids(tokens)
+        state = self.state
+        rules = next_rules(state.tokens.view(states.shape[0], -1), self.options)
+        return self.engine.next_tokens(states, state.scores, self.cache, rules, 2 * self.options.beam_size)
 
     def advance(self, best: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
         """Take a step; return the cache's rows (B * K), out of B * J, of the hypotheses that continue, in order."""
@@ -296,13 +274,13 @@ class Beam:
         k = self.options.beam_size
         self.cache.reorder(rows.view(-1, k)[chosen].view(-1))
         self.cache.keep_sentences(chosen)
-        self.state, self.output = self.state.select(chosen), self.output.select(chosen)
+        self.state = self.state.select(chosen)
 
 
-def beam_search(model: TranslationModel, memory: Memory, limits: Tensor, options: Decoding) -> list[list[Hypothesis]]:
+def beam_search(engine: Engine, memory: Memory, limits: Tensor, options: Decoding) -> list[list[Hypothesis]]:
     """Translate one batch; arguments as for `EncodedBatch`. Returns up to ``beam_size`` hypotheses a sentence."""
     numbers = list(range(len(limits)))
-    found = Beam(model, EncodedBatch(memory, limits, numbers, numbers), options).run()
+    found = Beam(engine, EncodedBatch(memory, limits, numbers, numbers), options).run()
     return [found[number] for number in numbers]
 
 
@@ -390,12 +368,10 @@ class BeamSearch(Strategy):
     def label(self) -> str:
         return f"{self.name} {self.width}"
 
-    def search(
-        self, model: TranslationModel, batches: Iterable[EncodedBatch], naming: ErrorContext
-    ) -> Iterator[Results]:
+    def search(self, engine: Engine, batches: Iterable[EncodedBatch], naming: ErrorContext) -> Iterator[Results]:
         pool = SearchPool(naming)
         for batch in batches:
             with naming(batch.numbers):
-                beam = Beam(model, batch, self.options)
+                beam = Beam(engine, batch, self.options)
             yield pool.run(beam)
         yield pool.finish()

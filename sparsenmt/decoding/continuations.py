@@ -22,6 +22,7 @@ from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, not_fi
 from sparsenmt.decoding.scores import Hypothesis, maximum_length
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
 from sparsenmt.decoding.translate import WINDOW, Translation, one_line
+from sparsenmt.model.protocol import Source
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.store import Bundle
 
@@ -141,7 +142,7 @@ def _continue_batch(bundle: Bundle, chosen: Sequence[SourceLine], options: Decod
     limit = maximum_length(count, options, positions)
     numbers = list(range(len(chosen)))
     batch = EncodedBatch(
-        memory=bundle.model.no_source(len(chosen)),
+        memory=bundle.engine.encode(Source.none(len(chosen), bundle.device)).memory,
         limits=torch.full((len(chosen),), limit, device=bundle.device),
         numbers=numbers,
         line_numbers=[prompt.number for prompt in chosen],
@@ -154,7 +155,7 @@ def _continue_batch(bundle: Bundle, chosen: Sequence[SourceLine], options: Decod
         return describe_out_of_memory(chosen, shape, batch_tokens=options.batch_tokens, single_hint=_HINT)
 
     results = {}
-    for found in strategy.search(bundle.model, [batch], guard):
+    for found in strategy.search(bundle.engine, [batch], guard):
         for number, hypotheses in found.items():
             prompt = chosen[number]
             if not hypotheses:

@@ -63,7 +63,7 @@ def _attention(
 ) -> Tensor:
     """(N, T, S) cross-attention of the last decoder layer, the mean over its heads; 0 at closed positions."""
     source = make_source(bundle, lines)
-    (memory,) = bundle.model.encode(source, exits=options.encoder_exits).memories.values()
+    memory = bundle.engine.encode(source, exits=options.encoder_exits).memory
     frame = bundle.frames.target
     inputs, _ = pad([frame.before(each.tokens) for each in hypotheses])
     last: dict[int, Tensor] = {}

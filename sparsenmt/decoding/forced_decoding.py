@@ -19,9 +19,9 @@ from sparsenmt.data.tokenizers.tokenizer import unknown_texts
 from sparsenmt.data.vocabulary import EOS, UNK
 from sparsenmt.decoding.ahead import encode_ahead
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source, not_finite, read_sources
+from sparsenmt.engine.contract import Engine
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.model.memory import Memory
-from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.store import Bundle
 
 _ROWS = 1024  # rows of logits that exist at a time
@@ -191,14 +191,14 @@ def score_batches(
     for count in sorted({len(own) for own in rows}):
         members = [i for i, own in enumerate(rows) if len(own) == count]
         for chosen, memory in encode_ahead(
-            bundle.model,
+            bundle.engine,
             [[members[i] for i in batch] for batch in length_batches([lengths[i] for i in members], batch_tokens)],
             lengths,
             batch_tokens,
             read=lambda chosen: make_source(bundle, [lines[i] for i in chosen]),
             naming=guard,
             exits=encoder_exits,
-            compact=compact,
+            compact=compact and bundle.model.compacts,
         ):
             with guard(chosen):
                 found = _score_batch(bundle, memory, [rows[i] for i in chosen], decoder_exits)
@@ -218,18 +218,18 @@ def _score_batch(
     frame = bundle.frames.target
     inputs, _ = pad([frame.before(row) for row in flat])
     outputs, valid, inputs = (x.to(bundle.device) for x in (outputs, valid, inputs))
-    (hidden,) = bundle.model.decode(inputs, memory, exits=exits).values()  # (B * R, T, D)
+    hidden = bundle.engine.step(inputs, bundle.engine.new_cache(memory, exits=exits, at_once=True))  # (B * R, T, D)
     hidden = hidden[:, len(frame.prefix) :]  # what is given has no log-probability
-    values = token_log_probabilities(bundle.model, hidden[valid], outputs[valid])  # (N,)
+    values = token_log_probabilities(bundle.engine, hidden[valid], outputs[valid])  # (N,)
     parts, count = values.split(valid.sum(1).tolist()), len(targets[0])
     return [parts[first : first + count] for first in range(0, len(parts), count)]
 
 
-def token_log_probabilities(model: TranslationModel, hidden: Tensor, targets: Tensor) -> Tensor:
+def token_log_probabilities(engine: Engine, hidden: Tensor, targets: Tensor) -> Tensor:
     """Return the natural log-probabilities (N) of targets (N) after states (N, D), projected chunk by chunk."""
     parts = []
     for rows, wanted in zip(hidden.split(_ROWS), targets.split(_ROWS), strict=True):
-        logits = model.project(rows)
+        logits = engine.project(rows)
         logits = logits if logits.dtype == torch.float64 else logits.float()
         parts.append(logits.gather(1, wanted[:, None]).squeeze(1) - logits.logsumexp(-1))
     return torch.cat(parts)

@@ -1,4 +1,4 @@
-"""From logits to candidates, and from log-probabilities to scores, for all decoding strategies.
+"""The tokens that may come next, and from log-probabilities to scores, for all decoding strategies.
 
 Shapes: N rows (hypotheses), V vocabulary, T tokens so far.
 """
@@ -6,15 +6,15 @@ Shapes: N rows (hypotheses), V vocabulary, T tokens so far.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
-from sparsenmt.native.kernels import MOST_IN_ORDER, Kernels, kernels
+from sparsenmt.engine.contract import NextRules
 from sparsenmt.recipe.schema import Decoding
 
 
@@ -98,7 +98,7 @@ def forbidden(options: Decoding, length: int) -> tuple[int, ...] | None:
 def forbid(logits: Tensor, tokens: Tensor, options: Decoding) -> Tensor:
     """Set the logits of forbidden tokens to -inf, in place.
 
-    Call it after `log_normalizer`, so that probabilities are the model's. A hypothesis for which all other tokens are
+    A hypothesis for which all other tokens are
     forbidden can end, even below the minimum length; and a line can always end where another one follows.
 
     Args:
@@ -132,70 +132,10 @@ def forbid(logits: Tensor, tokens: Tensor, options: Decoding) -> Tensor:
     return logits
 
 
-_BLOCK = 2**19  # logits whose exponentials a CPU computes at a time: they fit the cache of a core
+def next_rules(tokens: Tensor, options: Decoding, pick: Callable[[Tensor], Tensor] | None = None) -> NextRules:
+    """Return the rules for what follows tokens (N, T); ``pick`` as in `NextRules`."""
 
+    def forbid_next(logits: Tensor, tokens: Tensor) -> Tensor:
+        return forbid(logits, tokens, options)
 
-def log_normalizer(logits: Tensor) -> Tensor:
-    """(N, V) -> (N, 1): log of the sum of exponentials, without materialising a softmax."""
-    found = _kernels_for(logits, "log sums")
-    if found is not None:
-        return found.log_sums(logits)
-    if logits.device.type != "cpu":
-        return logits.logsumexp(-1, keepdim=True)
-    rows = max(_BLOCK // logits.shape[1], 1)
-    return torch.cat([block.logsumexp(-1, keepdim=True) for block in logits.split(rows)])
-
-
-def best_tokens(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """(N, V) -> logits and tokens (N, width), best first."""
-    found = _kernels_for(logits, "best tokens") if width <= MOST_IN_ORDER else None
-    if found is not None:
-        return found.best(logits, width)
-    values, tokens = logits.topk(width, -1)
-    return values, tokens
-
-
-def candidates(
-    logits: Tensor, tokens: Tensor, scores: Tensor, width: int, options: Decoding
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The best continuations of every sentence, best first. B sentences, J hypotheses each.
-
-    Args:
-        logits: (B * J, V); they are overwritten.
-        tokens: (B * J, T) so far, without BOS.
-        scores: (B, J) log-probabilities so far.
-
-    Returns:
-        log-probabilities, parents in 0..J-1, and tokens; (B, width). Minus infinity: there is none. NaN, in all of a
-        sentence: a logit of an open hypothesis (its score is above minus infinity) is NaN.
-    """
-    (sentences, opened), vocabulary = scores.shape, logits.shape[1]
-    gone = forbidden(options, tokens.shape[1])
-    if (
-        gone is not None
-        and scores.dtype == logits.dtype
-        and max(width, len(gone) + 1) <= min(vocabulary, MOST_IN_ORDER)
-    ):
-        found = _kernels_for(logits, "candidates")
-        if found is not None:
-            return found.candidates(logits, scores.contiguous(), gone, width)
-    normalizer = log_normalizer(logits)
-    each = min(width, vocabulary)
-    values, best_of_rows = best_tokens(forbid(logits, tokens, options), each)
-    totals = (values - normalizer).view(sentences, opened, each) + scores[:, :, None]
-    closed = scores == -math.inf
-    unsound = (normalizer.view_as(scores).isnan() & ~closed).any(1)
-    totals = totals.masked_fill(closed[:, :, None], -math.inf).masked_fill(unsound[:, None, None], math.nan)
-    best, where = totals.view(sentences, -1).topk(min(width, opened * each), -1)
-    parents, continuations = where // each, best_of_rows.view(sentences, -1).gather(1, where)
-    missing = width - best.shape[1]  # if the vocabulary is smaller than the width
-    if missing > 0:
-        best = F.pad(best, (0, missing), value=-math.inf)
-        parents, continuations = F.pad(parents, (0, missing)), F.pad(continuations, (0, missing))
-    return best, parents, continuations
-
-
-def _kernels_for(logits: Tensor, kind: str) -> Kernels | None:
-    suitable = logits.dtype == torch.float32 and logits.device.type == "cpu" and logits.stride(-1) == 1
-    found = kernels() if suitable else None
-    return found if found is not None and found.faster(kind, logits.shape[-1]) else None
+    return NextRules(tokens, forbid_next, forbidden(options, tokens.shape[1]), pick)

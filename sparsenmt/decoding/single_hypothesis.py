@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from sparsenmt.data.vocabulary import EOS
-from sparsenmt.decoding.scores import ending, forbid, hypothesis_of, log_normalizer, never
-from sparsenmt.decoding.search_output import SearchOutput
+from sparsenmt.decoding.scores import ending, hypothesis_of, never, next_rules
 from sparsenmt.decoding.strategies import EncodedBatch, ErrorContext, Results, Strategy
-from sparsenmt.model.protocol import DecoderCache, TranslationModel
-from sparsenmt.native.greedy import TokenRules
+from sparsenmt.engine.contract import Engine, GreedyRules
+from sparsenmt.engine.search_cache import SearchCache
 from sparsenmt.recipe.schema import Decoding
 
 Pick = Callable[[Tensor, Tensor, int], Tensor]
@@ -34,28 +33,24 @@ class SingleHypothesisSearch(Strategy):
     def picker(self, batch: EncodedBatch) -> Pick:
         """Make the function that picks the next tokens of a batch."""
 
-    def search(
-        self, model: TranslationModel, batches: Iterable[EncodedBatch], naming: ErrorContext
-    ) -> Iterator[Results]:
+    def search(self, engine: Engine, batches: Iterable[EncodedBatch], naming: ErrorContext) -> Iterator[Results]:
         for batch in batches:
             with naming(batch.numbers):
-                results = extend_hypotheses(model, batch, self.options, self.picker(batch), greedy=self.greedy)
+                results = extend_hypotheses(engine, batch, self.options, self.picker(batch), greedy=self.greedy)
             yield results
 
 
-def greedy_results(cache: DecoderCache, output: SearchOutput, batch: EncodedBatch, options: Decoding) -> Results | None:
-    """Translate a batch greedily in one call; None: the search needs single steps.
+def greedy_results(engine: Engine, cache: SearchCache, batch: EncodedBatch, options: Decoding) -> Results | None:
+    """Translate a batch greedily in one call; None: the engine would take single steps, or rules need them.
 
     cache: a new one.
     """
-    first = batch.first_tokens
     restricted = options.min_length or options.no_repeat_ngram or options.max_lines != 1
-    if first.shape[1] > 1 or batch.prompts is not None or restricted:
+    if batch.first_tokens.shape[1] > 1 or batch.prompts is not None or batch.allowed is None or restricted:
         return None
-    rules = TokenRules(batch.given[-1], EOS, never(options))
-    found = output.greedy(cache, batch.limits, rules, options.decoder_exits)
-    if found is None:
+    if not engine.numerics.searches_whole:
         return None
+    found = engine.search(cache, batch.limits, GreedyRules(batch.given[-1], EOS, never(options)))
     lengths, scores = found.lengths.tolist(), found.scores.tolist()
     tokens = found.tokens[:, : max(lengths)].tolist()
     return {
@@ -66,7 +61,7 @@ def greedy_results(cache: DecoderCache, output: SearchOutput, batch: EncodedBatc
 
 @torch.inference_mode()
 def extend_hypotheses(
-    model: TranslationModel, batch: EncodedBatch, options: Decoding, pick: Pick, *, greedy: bool = False
+    engine: Engine, batch: EncodedBatch, options: Decoding, pick: Pick, *, greedy: bool = False
 ) -> Results:
     """Translate a batch. Finished sentences are removed from it.
 
@@ -74,30 +69,26 @@ def extend_hypotheses(
     """
     memory, limits = batch.memory, batch.limits
     count, device = memory.valid.shape[0], memory.states.device
-    cache = model.new_cache(memory, exits=options.decoder_exits)
+    cache = engine.new_cache(memory, exits=options.decoder_exits, allowed=batch.allowed)
     rows = torch.arange(count, device=device)
     tokens = torch.empty(count, 0, dtype=torch.long, device=device)
     wide = torch.float64 if memory.states.dtype == torch.float64 else torch.float32
-    totals = torch.zeros(count, dtype=wide, device=device)
-    last, output = batch.first_tokens, SearchOutput.of(model, batch.allowed, wide)
-    if greedy and (whole := greedy_results(cache, output, batch, options)) is not None:
+    totals, last = torch.zeros(count, dtype=wide, device=device), batch.first_tokens
+    if greedy and (whole := greedy_results(engine, cache, batch, options)) is not None:
         return whole
     found: Results = {}
     while len(rows):
-        (states,) = model.decode(last, cache.memory, cache=cache, exits=options.decoder_exits).values()
-        logits = output.project(states[:, -1])
-        normalizer = log_normalizer(logits)
-        if not bool(normalizer.isfinite().all()):
-            return {number: [] for number in batch.numbers}
-        logits = forbid(logits, output.places(tokens), options)
-        picked = pick(logits, rows, tokens.shape[1])
-        totals = totals + (logits.gather(1, picked[:, None]) - normalizer).squeeze(1)
-        picked = output.token_ids(picked)
-        done = ending(picked, tokens, options)
-        tokens = torch.cat([tokens, picked[:, None]], 1)
+        states = engine.step(last, cache)[:, -1]
+        rules = next_rules(tokens, options, _at_step(pick, rows, tokens.shape[1]))
+        totals, _, last = engine.next_tokens(states, totals[:, None], cache, rules, 1)
+        totals, picked = totals.squeeze(1), last.squeeze(1)
+        unsound = totals.isnan()
+        done = ending(picked, tokens, options) | unsound
+        tokens = torch.cat([tokens, last], 1)
         done |= limits <= tokens.shape[1]
-        last = picked[:, None]
         if bool(done.any()):
+            if bool(unsound.any()):
+                return {number: [] for number in batch.numbers}
             finished = done.nonzero().squeeze(1)
             for row, own, total in zip(
                 rows[finished].tolist(), tokens[finished].tolist(), totals[finished].tolist(), strict=True
@@ -105,7 +96,10 @@ def extend_hypotheses(
                 found[batch.numbers[row]] = [hypothesis_of(own, total, options, batch.prefix)]
             going = (~done).nonzero().squeeze(1)
             rows, tokens, totals, last, limits = (x[going] for x in (rows, tokens, totals, last, limits))
-            output = output.select(going)
             cache.reorder(going)
             cache.keep_sentences(going)
     return found
+
+
+def _at_step(pick: Pick, rows: Tensor, step: int) -> Callable[[Tensor], Tensor]:
+    return lambda logits: pick(logits, rows, step)

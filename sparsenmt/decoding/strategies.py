@@ -18,8 +18,8 @@ from torch import Tensor
 
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.scores import Hypothesis
+from sparsenmt.engine.contract import Engine
 from sparsenmt.model.memory import Memory
-from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.strategy import STRATEGIES
 
@@ -76,9 +76,7 @@ class Strategy(ABC):
         return self.name
 
     @abstractmethod
-    def search(
-        self, model: TranslationModel, batches: Iterable[EncodedBatch], naming: ErrorContext
-    ) -> Iterator[Results]:
+    def search(self, engine: Engine, batches: Iterable[EncodedBatch], naming: ErrorContext) -> Iterator[Results]:
         """Search batches in order. Yields results as soon as they are known, for every sentence once."""
 
 

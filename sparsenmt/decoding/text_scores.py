@@ -5,7 +5,7 @@ Shapes: N tokens of the text, B segments that are read together, T tokens of a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from sparsenmt.data.dataset import count_token
 from sparsenmt.data.line_parts import read_line_parts
@@ -23,9 +23,11 @@ from sparsenmt.data.text_dataset import encode_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, UNK
 from sparsenmt.decoding.forced_decoding import token_log_probabilities
+from sparsenmt.engine.contract import Engine
 from sparsenmt.errors import UserError
 from sparsenmt.metric import TextCounts
-from sparsenmt.model.protocol import TranslationModel
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import Source
 from sparsenmt.model.sockets import nonfinite_method
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe.schema import Recipe
@@ -116,11 +118,12 @@ def encode_text(tokenizer: Tokenizer, path: Path, *, most: int | None = None, sh
 
 @torch.inference_mode()
 def score_text(
-    model: TranslationModel,
+    engine: Engine,
     tokens: NDArray[np.integer],
     reading: TextReading,
     device: torch.device,
     *,
+    modules: Iterable[nn.Module] = (),
     advance: Callable[[int], object] | None = None,
 ) -> Iterator[Tensor]:
     """Yield the natural log-probabilities of all tokens of a text, in order, segment by segment: no token is skipped.
@@ -131,12 +134,13 @@ def score_text(
     Args:
         tokens: (N).
         reading: the segments; the last one may be shorter.
+        modules: of the model, to find out if a method from outside the package is the reason of an error.
         advance: is told the number of tokens of each segment.
 
     Raises:
         UserError: a log-probability is not finite.
     """
-    reader, length, first = TextReader(model, reading), reading.segment_length, 0
+    reader, length, first = TextReader(engine, reading, device), reading.segment_length, 0
     while first < len(tokens):
         left = (
             len(tokens) - first
@@ -145,7 +149,7 @@ def score_text(
         wanted = torch.from_numpy(tokens[first : first + count].astype(np.int64)).to(device)
         values = reader.read(wanted)
         if not bool(values.isfinite().all()):
-            again = nonfinite_method(model.modules(), partial(TextReader(model, reading).read, wanted))
+            again = nonfinite_method(modules, partial(TextReader(engine, reading, device).read, wanted))
             raise again or UserError(
                 f"the model's probabilities of tokens {first + 1:,} to {first + len(wanted):,} are not finite",
                 where="the text",
@@ -164,20 +168,24 @@ class TextReader:
         reading: the segments.
     """
 
-    def __init__(self, model: TranslationModel, reading: TextReading) -> None:
-        self._model, self._reading = model, reading
+    def __init__(self, engine: Engine, reading: TextReading, device: torch.device) -> None:
+        self._engine, self._reading, self._device = engine, reading, device
         self._previous = EOS  # a text begins after the end of a line
         keep, exits = reading.segment_memory, reading.exits
-        self.cache = model.new_cache(model.no_source(1), exits=exits, segment_memory=keep) if keep else None
+        self.cache = engine.new_cache(self._memory(1), exits=exits, segment_memory=keep) if keep else None
         """The keys and values of the segment memory; None without one."""
 
     @torch.inference_mode()
     def read(self, wanted: Tensor) -> Tensor:
         """Read the next tokens (N): one segment, or without a memory several; return their log-probabilities (N)."""
-        model, cache = self._model, self.cache
+        cache = self.cache
         inputs = torch.cat([wanted.new_tensor([self._previous]), wanted[:-1]])
         rows = inputs.view(-1, min(self._reading.segment_length, len(wanted)))
-        memory = model.no_source(len(rows)) if cache is None else cache.memory
-        (hidden,) = model.decode(rows, memory, cache=cache, exits=self._reading.exits).values()
+        if cache is None:
+            cache = self._engine.new_cache(self._memory(len(rows)), exits=self._reading.exits, at_once=True)
+        hidden = self._engine.step(rows, cache)
         self._previous = int(wanted[-1])
-        return token_log_probabilities(model, hidden.flatten(0, 1), wanted)
+        return token_log_probabilities(self._engine, hidden.flatten(0, 1), wanted)
+
+    def _memory(self, rows: int) -> Memory:
+        return self._engine.encode(Source.none(rows, self._device)).memory

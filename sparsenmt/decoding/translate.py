@@ -93,7 +93,7 @@ def translate_lines(
     trimmed = time.monotonic()
     for batch in text_windows(lines, window, lambda line: len(line.text)):
         if time.monotonic() - trimmed > _TRIM_AFTER:
-            bundle.model.release_buffers()
+            bundle.engine.release()
             trim_heap()
             trimmed = time.monotonic()
         yield from _translate_window(bundle, read_sources(bundle, batch), options, advance, compact)
@@ -145,14 +145,14 @@ def _translate_window(
 
     def batches(members: Iterable[list[int]]) -> Iterator[EncodedBatch]:
         for chosen, memory in encode_ahead(
-            bundle.model,
+            bundle.engine,
             members,
             lengths,
             limit,
             read=lambda chosen: make_source(bundle, lines(chosen)),
             naming=guard,
             exits=options.encoder_exits,
-            compact=compact,
+            compact=compact and bundle.model.compacts,
         ):
             closed.update(zip(chosen, _closed(memory, lines(chosen)), strict=True))
             with guard(chosen):
@@ -160,9 +160,9 @@ def _translate_window(
             yield batch
 
     def search(members: Iterable[list[int]]) -> Iterator[Results]:
-        return strategy.search(bundle.model, batches(members), guard)
+        return strategy.search(bundle.engine, batches(members), guard)
 
-    for found in run_side_by_side(length_batches(lengths, limit), bundle.model.searches_at_once, search):
+    for found in run_side_by_side(length_batches(lengths, limit), bundle.engine.numerics.searches_at_once, search):
         record(found)
     if options.unknown == "copy":
         results |= _with_copies(bundle, results, options)

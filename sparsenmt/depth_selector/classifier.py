@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from sparsenmt.data.batching import pad
+from sparsenmt.engine.packing import PackedLinear, Packing
 from sparsenmt.model.embeddings import Positions, embed
 from sparsenmt.model.layers import BlockOptions, SiteHeads
-from sparsenmt.model.linear import Linear, Packing
+from sparsenmt.model.linear import Linear
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.stacks import Encoder, SiteModules
 from sparsenmt.sparsity.softmax import Softmax
@@ -73,5 +74,6 @@ class DepthClassifier(nn.Module):
     def pack(self) -> None:
         """Pack the weights for inference; training is not possible afterwards."""
         self.eval().requires_grad_(False)
-        self.encoder.pack(Packing())
-        self.output.pack()
+        how = Packing.of(self.embeddings)
+        how.blocks(self.encoder.layers)
+        self.output = PackedLinear(self.output, how)  # type: ignore[assignment]

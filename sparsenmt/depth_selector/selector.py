@@ -121,9 +121,9 @@ def identity_record(identity: ModelIdentity) -> dict[str, Any]:
 
 def source_embeddings(bundle: Bundle) -> Tensor:
     """Return the model's source embeddings (V, D) in fp32."""
-    tables = bundle.model.embeddings
-    table: Tensor = tables["shared"] if "shared" in tables else tables["source"]
-    return table.detach().float()
+    tables, size = bundle.model.embeddings, bundle.tokenizers.source.size
+    key = bundle.model.table_keys[0]
+    return tables.rows(key, torch.arange(size, device=bundle.device)).detach().float()
 
 
 @dataclass(frozen=True)

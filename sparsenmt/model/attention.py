@@ -19,18 +19,17 @@ from sparsenmt.model.attend import (
     attend_fused,
     attend_masked,
     memory_mask,
-    reads_keys,
     restrict,
     weigh,
 )
 from sparsenmt.model.bands import band_layout
 from sparsenmt.model.content_attention import attend_by_content, content_weights
-from sparsenmt.model.linear import Linear, Packing, Product, release_weights
+from sparsenmt.model.linear import Linear
+from sparsenmt.model.operators import PYTORCH, Operators
 from sparsenmt.model.protocol import AttentionListener, AttentionSeen
 from sparsenmt.model.relative_attention import DistanceSockets, attend_by_distance, distance_weights
 from sparsenmt.model.sites import SiteName
 from sparsenmt.model.sockets import ContentPattern, FixedHeads, Keys, Pattern, ScoreTerm, SoftmaxKernel, Span, Transform
-from sparsenmt.native.kernels import kernels_for
 from sparsenmt.process.devices import may_hold
 
 
@@ -190,6 +189,8 @@ class AttentionStep(nn.Module):
 class MultiHeadAttention(nn.Module):
     """Fixed heads first, then learned ones; only learned heads have query and key projections."""
 
+    operators: Operators = PYTORCH
+
     def __init__(self, dimension: int, heads: int, *, fixed: FixedHeads | None = None, dropout: float = 0.0) -> None:
         super().__init__()
         self.fixed = fixed
@@ -203,10 +204,8 @@ class MultiHeadAttention(nn.Module):
             self.k = Linear(dimension, self.learned_heads * self.head_size)
         self.v = Linear(dimension, inner)
         self.o = Linear(inner, dimension)
-        self.packed_kv: Product | None = None
-        self.packed_qkv: Product | None = None
 
-    def _split(self, x: Tensor) -> Tensor:
+    def split(self, x: Tensor) -> Tensor:
         """(B, K, heads * E) -> (B, heads, K, E)."""
         split: Tensor = x.unflatten(-1, (-1, self.head_size))
         return split.transpose(1, 2)
@@ -214,28 +213,17 @@ class MultiHeadAttention(nn.Module):
     def project_keys_values(self, x: Tensor, *, transposed: bool = False) -> KeysValues:
         """Project x (B, K, D).
 
-        transposed: the layout of keys for plain products, if the projections are packed for decoding and no compiled
-            kernel reads keys.
+        transposed: the keys may be stored as plain products with few queries read them faster.
         """
-        if self.packed_kv is None:
-            return KeysValues(self._split(self.k(x)) if self.learned_heads else None, self._split(self.v(x)))
-        k, v = self.packed_kv(x).split([self.learned_heads * self.head_size, self.v.out_features], -1)
-        keys, values = self._split(k), self._split(v).contiguous()
-        if transposed and not reads_keys(self.head_size, x.shape[1]):
-            return KeysValues(keys.transpose(-1, -2).contiguous().transpose(-1, -2), values, True)
-        return KeysValues(keys.contiguous(), values)
+        return KeysValues(self.split(self.k(x)) if self.learned_heads else None, self.split(self.v(x)))
 
     def project_all(self, x: Tensor) -> tuple[Tensor | None, KeysValues]:
         """x (B, K, D) -> queries (B, L, K, E), keys and values, for self-attention."""
-        if self.packed_qkv is not None:
-            learned = self.learned_heads * self.head_size
-            q, k, v = self.packed_qkv(x).split([learned, learned, self.v.out_features], -1)
-            return self._split(q), KeysValues(self._split(k), self._split(v))
         return self.project_queries(x), self.project_keys_values(x)
 
     def project_queries(self, x: Tensor) -> Tensor | None:
         """x (B, Q, D) -> (B, L, Q, E)."""
-        return self._split(self.q(x)) if self.learned_heads else None
+        return self.split(self.q(x)) if self.learned_heads else None
 
     def forward(
         self,
@@ -251,10 +239,6 @@ class MultiHeadAttention(nn.Module):
         `AttentionStep.memory_mask`, made once a memory rather than once a step.
         """
         if isinstance(kv, SlottedKeysValues):
-            context = self._attend_slots(q, kv, keys, step)
-            if context is not None:
-                output: Tensor = self.o(step.without_disabled(context, 2).flatten(2))
-                return output
             kv = kv.gather()
         contexts = []
         fixed_values, values = self._split_values(kv.values)
@@ -268,19 +252,6 @@ class MultiHeadAttention(nn.Module):
         context = step.without_disabled(contexts[0] if len(contexts) == 1 else torch.cat(contexts, 2), 2)
         result: Tensor = self.o(context.flatten(2))
         return result
-
-    def _attend_slots(self, q: Tensor | None, kv: SlottedKeysValues, keys: Keys, step: AttentionStep) -> Tensor | None:
-        """(N, 1, heads, E) of one query a row, by a compiled kernel that reads slots; None if there is none."""
-        if q is None or kv.keys is None or self.fixed is not None or q.shape[2] > 1 or step.observed or not step.fused:
-            return None
-        if keys.allowed is not None:  # rows that begin at different positions
-            return None
-        found = kernels_for(q)
-        if found is None or self.training or not found.attends_to_slots(q, kv.values, in_order=kv.identity):
-            return None
-        if step.transform.score_bias(keys) is not None:
-            return None
-        return found.attend(q, kv.keys, kv.values, slots=kv.slots).transpose(1, 2)
 
     def _split_values(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """(B, H, K, E) -> values of fixed and of learned heads; all values twice if there is only one kind."""
@@ -297,23 +268,25 @@ class MultiHeadAttention(nn.Module):
         length = q.shape[2]
         pattern, transform = step.pattern, step.transform
         if step.content is not None:
-            return attend_by_content(q, k, v, keys, step.content, step.distance_sockets, dropout)
+            return attend_by_content(q, k, v, keys, step.content, step.distance_sockets, dropout, self.operators)
         if step.by_distance:
-            return attend_by_distance(q, k, v, keys, step.distance_sockets, dropout)
+            return attend_by_distance(q, k, v, keys, step.distance_sockets, dropout, self.operators)
         if step.fused:
             # A single query sees everything before it: no causal mask is needed.
             causal = step.causal and length > 1
-            return attend_fused(q, k, v, keys, transform, dropout, causal=causal, mask=mask)
+            return attend_fused(q, k, v, keys, transform, dropout, causal=causal, mask=mask, operators=self.operators)
         # At cross-attention hypotheses share the query axis, so that equal lengths do not mean equal positions.
         own = step.site != "cross" and keys.counts is None
         if pattern is not None and step.banded and own and 1 < length == k.shape[2]:
             layout = band_layout(pattern, step.causal)
             if layout is not None and length >= layout.shortest:
-                return attend_banded(q, k, v, keys, transform, dropout, pattern=pattern, causal=step.causal)
+                return attend_banded(
+                    q, k, v, keys, transform, dropout, pattern=pattern, causal=step.causal, operators=self.operators
+                )
         keys = restrict(keys, pattern, step.causal)
         if transform.fusable:
-            return attend_fused(q, k, v, keys, transform, dropout, causal=False)
-        return attend_masked(q, k, v, keys, transform, dropout)
+            return attend_fused(q, k, v, keys, transform, dropout, causal=False, operators=self.operators)
+        return attend_masked(q, k, v, keys, transform, dropout, self.operators)
 
     def _tell(self, q: Tensor | None, kv: KeysValues, keys: Keys, step: AttentionStep) -> None:
         keys = restrict(keys, step.pattern, step.causal)
@@ -333,23 +306,6 @@ class MultiHeadAttention(nn.Module):
             parts.append(weights)
             keys = seen
         step.tell(step.without_disabled(torch.cat([part.to(parts[-1].dtype) for part in parts], 1), 1), keys)
-
-    def pack(self, how: Packing, *, self_attention: bool) -> None:
-        """Fuse and pack the projections for decoding; on disk they stay separate (design rule 10)."""
-        self.o.pack(how)
-        if not self.learned_heads:
-            self.v.pack(how)
-            return
-        parts = [self.q, self.k, self.v] if self_attention else [self.k, self.v]
-        weight, bias = torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
-        fused = how.product(weight, bias)
-        if self_attention:
-            self.packed_qkv = fused
-        else:
-            self.packed_kv = fused
-            self.q.pack(how)
-        if how.final:
-            release_weights(*parts)
 
 
 def hide_padding(keys: Keys) -> Keys:

@@ -11,8 +11,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from sparsenmt.model.attend import at_least_single, attend_masked, restrict, weigh
+from sparsenmt.model.attend import attend_masked, restrict, weigh
 from sparsenmt.model.dropout import dropout as drop_out
+from sparsenmt.model.operators import PYTORCH, Operators, at_least_single
 from sparsenmt.model.relative_attention import DistanceSockets, distance_weights
 from sparsenmt.model.sockets import ContentPattern, Groups, Keys, Transform
 
@@ -38,7 +39,14 @@ def content_weights(
 
 
 def attend_by_content(
-    q: Tensor, k: Tensor, v: Tensor, keys: Keys, content: ContentPattern, sockets: DistanceSockets, dropout: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Keys,
+    content: ContentPattern,
+    sockets: DistanceSockets,
+    dropout: float,
+    operators: Operators = PYTORCH,
 ) -> Tensor:
     """(B, H, Q, E). ``keys`` is not restricted yet."""
     keys, transform = restrict(keys, None, sockets.causal), sockets.transform
@@ -47,15 +55,17 @@ def attend_by_content(
     if groups is not None:
         split = q.shape[1] - groups.queries.shape[1]
         own = replace(keys, allowed=keys.visible() & seen[:, :split])
-        local = attend_masked(q[:, :split], k[:, :split], v[:, :split], own, transform, dropout)
+        local = attend_masked(q[:, :split], k[:, :split], v[:, :split], own, transform, dropout, operators)
         grouped = _GroupedHeads(groups, keys)
         weights = grouped.weights(q[:, split:], k[:, split:], transform).to(v.dtype)
-        return torch.cat([local, grouped.context(drop_out(weights, dropout), v[:, split:], q.shape[2])], 1)
+        return torch.cat(
+            [local, grouped.context(drop_out(weights, dropout, operators.drop), v[:, split:], q.shape[2])], 1
+        )
     keys = replace(keys, allowed=keys.visible() & seen)
     if sockets.by_distance:
         weights, _ = distance_weights(q, k, keys, sockets, exact=False)
-        return drop_out(weights.to(v.dtype), dropout) @ v
-    return attend_masked(q, k, v, keys, transform, dropout)
+        return drop_out(weights.to(v.dtype), dropout, operators.drop) @ v
+    return attend_masked(q, k, v, keys, transform, dropout, operators)
 
 
 class _GroupedHeads:

@@ -85,6 +85,14 @@ class Positions(nn.Module):
         return table[start[:, None] + torch.arange(length, device=start.device)].to(like.dtype)
 
 
+class Tables(nn.ParameterDict):
+    """The tables of token vectors, (V, D) each, by name."""
+
+    def rows(self, key: str, tokens: Tensor) -> Tensor:
+        """tokens (...) -> (..., D): rows of a table."""
+        return look_up(tokens, self[key])
+
+
 def embed(
     tokens: Tensor, table: Tensor, positions: Positions, start: int | Tensor = 0, *, scaled: bool = True
 ) -> Tensor:

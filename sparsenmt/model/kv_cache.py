@@ -22,7 +22,6 @@ from torch import Tensor
 from sparsenmt.model.attend import AttentionMask
 from sparsenmt.model.attention import KeysValues, SlottedKeysValues
 from sparsenmt.model.memory import Memory
-from sparsenmt.model.protocol import DecoderCache
 
 _INITIAL_POSITIONS = 16  # capacity of a new buffer
 _INITIAL_POSITIONS_LAZY = 128  # the same where memory is committed lazily: what is never written costs nothing
@@ -248,16 +247,18 @@ def _release(steps: dict[int, _StepCache]) -> None:
 
 
 class KVCache:
-    """The KV cache of a search; implements `protocol.DecoderCache`.
+    """The KV cache of a search: self-attention keys and values of the positions so far, and those of the memory.
 
     Args:
         stepwise: few queries will read it, many times.
         buffers: the pool of its buffers, which go back to it when the cache is garbage-collected.
         projected: cross-attention keys and values by block, where they are projected already.
-        read_depth: computes `compiled_depth` of a new cache; None: 0.
         keep: of every step, the positions before new ones that can still be attended to; None: all, of a step or of
             all steps.
     """
+
+    can_merge = False
+    """True if a merged cache is decoded in one batch without loss of speed."""
 
     def __init__(
         self,
@@ -266,7 +267,6 @@ class KVCache:
         stepwise: bool = True,
         buffers: BufferPool | None = None,
         projected: dict[int, KeysValues] | None = None,
-        read_depth: Callable[[KVCache], int] | None = None,
         keep: Sequence[int | None] | None = None,
     ) -> None:
         self._keep = keep
@@ -277,19 +277,17 @@ class KVCache:
         weakref.finalize(self, _release, self._steps)
         self._slots = _SlotTable()
         self._memory_kv = projected or {}
-        self._memory_rows: Tensor | None = None  # (B) rows of ``_memory_kv`` that are still searched; None: all
         self._memory_masks: dict[int, AttentionMask | None] = {}
         self.states: dict[int, Tensor] = {}
         """(N, D) by step: the states of recurrent layers."""
         self.length = 0
+        """Positions so far."""
         self.starts: Tensor | None = None
         """(B) int64: the column at which each sentence begins, its position 0; None: 0 for all."""
-        self._read_depth = read_depth
-        self.compiled_depth = 0 if read_depth is None else read_depth(self)
-        """Decoder layers up to which `compiled.CompiledDecoder` can read the memory."""
 
     @property
     def memory(self) -> Memory:
+        """The memory of the sentences that are still searched."""
         return self._memory
 
     def advance(self, rows: int, count: int) -> None:
@@ -350,28 +348,13 @@ class KVCache:
         starts = self.row_starts(rows)
         return self.length if starts is None else self.length - starts.squeeze(1)
 
-    def _select_memory(self) -> None:
-        """Drop the cross-attention keys and values of sentences that are finished."""
-        if self._memory_rows is not None:
-            rows, self._memory_rows = self._memory_rows, None
-            self._memory_kv = {number: kv.select(rows) for number, kv in self._memory_kv.items()}
-
     def memory_keys_values(self, block: int, project: Callable[..., KeysValues]) -> KeysValues:
         """The cross-attention keys and values of a block, projected at the first call."""
-        self._select_memory()
         if block not in self._memory_kv:
             memory = self._memory
-            layers = memory.states.device.type == "cpu" and self._read_depth is None  # the compiled step reads rows
-            transposed = self._stepwise and memory.counts is not None and layers
+            transposed = self._stepwise and memory.counts is not None and memory.states.device.type == "cpu"
             self._memory_kv[block] = project(memory.states, transposed=transposed)
         return self._memory_kv[block]
-
-    def stored_memory_keys_values(self, block: int) -> tuple[KeysValues, Tensor | None]:
-        """The projected `memory_keys_values`, finished sentences included, and the rows (B) of the others.
-
-        None: all rows, in order.
-        """
-        return self._memory_kv[block], self._memory_rows
 
     def memory_mask(self, step: int, make: Callable[[], AttentionMask | None]) -> AttentionMask | None:
         """The cross-attention mask of a step, made at the first call."""
@@ -380,44 +363,45 @@ class KVCache:
         return self._memory_masks[step]
 
     def reorder(self, hypotheses: Tensor) -> None:
+        """Keep these rows (of B * R), in this order, for the next step. hypotheses: (B' * R')."""
         self._slots.select(hypotheses)
         self.states = {step: state.index_select(0, hypotheses) for step, state in self.states.items()}
 
     def keep_sentences(self, sentences: Tensor) -> None:
+        """Keep these sentences (of B) of the memory. sentences: (B',)."""
         self._memory = self._memory.select(sentences)
         if self.starts is not None:
             self.starts = self.starts[sentences]
-        if self.compiled_depth:  # the kernel reads through a table of rows: nothing is copied
-            rows = self._memory_rows
-            self._memory_rows = sentences if rows is None else rows[sentences]
-        else:
-            self._memory_kv = {block: kv.select(sentences) for block, kv in self._memory_kv.items()}
+        self._select_memory(sentences)
         self._memory_masks = {step: mask and mask.select(sentences) for step, mask in self._memory_masks.items()}
 
-    @property
-    def can_merge(self) -> bool:
-        return self.compiled_depth > 0
+    def _select_memory(self, sentences: Tensor) -> None:
+        """Keep the cross-attention keys and values of these sentences."""
+        self._memory_kv = {block: kv.select(sentences) for block, kv in self._memory_kv.items()}
 
-    def merge(self, others: Sequence[DecoderCache]) -> KVCache:
-        caches, lengths_of_parts = [self], []
-        for other in others:
-            assert isinstance(other, KVCache)
-            caches.append(other)
+    def _own_memory(self) -> dict[int, KeysValues]:
+        """The cross-attention keys and values of the sentences that are still searched, by block."""
+        return self._memory_kv
+
+    def _with_memory(self, memory: Memory, projected: dict[int, KeysValues]) -> KVCache:
+        """Make an empty cache of the same kind for another memory."""
+        return KVCache(memory, stepwise=self._stepwise, buffers=self._buffers, projected=projected, keep=self._keep)
+
+    def merge(self, others: Sequence[KVCache]) -> KVCache:
+        """Merge with other caches, which must have as many hypotheses a sentence; sentences keep their order.
+
+        Sentences may differ in length: the next positions of all are decoded together. What finished sentences and
+        dropped hypotheses have left is not copied, so that merging with no others compacts a cache.
+        """
+        caches, lengths_of_parts = [self, *others], []
         for cache in caches:
-            cache._select_memory()
             columns = torch.full((cache.memory.valid.shape[0],), cache.length, device=cache.slots.device)
             lengths_of_parts.append(columns if cache.starts is None else columns - cache.starts)
         slots, lengths = [cache.slots for cache in caches], torch.cat(lengths_of_parts)
-        merged = KVCache(
+        own = [cache._own_memory() for cache in caches]
+        merged = self._with_memory(
             Memory.concatenate([cache.memory for cache in caches]),
-            stepwise=self._stepwise,
-            buffers=self._buffers,
-            projected={
-                block: KeysValues.concatenate([cache._memory_kv[block] for cache in caches])
-                for block in self._memory_kv
-            },
-            read_depth=self._read_depth,
-            keep=self._keep,
+            {block: KeysValues.concatenate([each[block] for each in own]) for block in self._memory_kv},
         )
         merged.length = int(lengths.max())
         starts = merged.length - lengths

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from sparsenmt.model.attend import AttentionMask
 from sparsenmt.model.attention import AttentionStep, KeysValues, MultiHeadAttention, SlottedKeysValues
 from sparsenmt.model.dropout import add_with_dropout, dropout
-from sparsenmt.model.linear import ACTIVATIONS, Activation, Linear, Packing, Product, release_weights
+from sparsenmt.model.linear import ACTIVATIONS, Activation, Linear
+from sparsenmt.model.operators import PYTORCH, Operators
 from sparsenmt.model.row_sums import LayerNorm
 from sparsenmt.model.sockets import FixedHeads, Keys, Recurrence
 
@@ -63,32 +64,22 @@ class SiteHeads:
 class FeedForward(nn.Module):
     """``outer(activation(inner(x)))``."""
 
+    operators: Operators = PYTORCH
+
     def __init__(self, options: BlockOptions) -> None:
         super().__init__()
         self.inner = Linear(options.dimension, options.feed_forward)
         self.outer = Linear(options.feed_forward, options.dimension)
         self.activation: Activation = options.activation
         self.dropout = options.activation_dropout
-        self.packed_inner: Product | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        if self.packed_inner is not None:
-            hidden = self.packed_inner(x)
-        else:
-            # In place: autograd needs the result of a ReLU, not its input.
-            activate = torch.relu_ if self.activation == "relu" else ACTIVATIONS[self.activation]
-            hidden = activate(self.inner(x))
-            hidden = dropout(hidden, self.dropout) if self.training else hidden
-        output: Tensor = self.outer(hidden)
+        # In place: autograd needs the result of a ReLU, not its input.
+        activate = torch.relu_ if self.activation == "relu" else ACTIVATIONS[self.activation]
+        hidden = activate(self.inner(x))
+        output: Tensor = self.outer(dropout(hidden, self.dropout, self.operators.drop) if self.training else hidden)
         return output
-
-    def pack(self, how: Packing) -> None:
-        """Pack both layers, as `Linear.pack`; the activation becomes a part of the first product."""
-        self.packed_inner = how.product(self.inner.weight, self.inner.bias, self.activation)
-        if how.final:
-            release_weights(self.inner)
-        self.outer.pack(how)
 
 
 class RecurrentLayer(nn.Module):
@@ -99,7 +90,6 @@ class RecurrentLayer(nn.Module):
         self.cell = cell
         for name, biased in cell.projections.items():
             self.add_module(name, Linear(dimension, dimension, bias=biased))
-        self.packed: Product | None = None
 
     @property
     def linears(self) -> list[Linear]:
@@ -108,23 +98,12 @@ class RecurrentLayer(nn.Module):
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """x (N, T, D), state (N, D) as in `Recurrence.forward` -> outputs (N, T, D), the next state (N, D)."""
-        if self.packed is not None:
-            projected = self.packed(x).chunk(len(self.cell.projections), -1)
-        else:
-            projected = tuple(linear(x) for linear in self.linears)
-        found: tuple[Tensor, Tensor] = self.cell(projected, state)
+        found: tuple[Tensor, Tensor] = self.cell(self.project(x), state)
         return found
 
-    def pack(self, how: Packing) -> None:
-        """Pack the projections into one product, as `Linear.pack`."""
-        parts = self.linears
-        biases: list[Tensor | None] = [part.bias for part in parts]  # None: without one, which torch's types do not say
-        full = [
-            each.weight.new_zeros(each.out_features) if b is None else b for each, b in zip(parts, biases, strict=True)
-        ]
-        self.packed = how.product(torch.cat([part.weight for part in parts]), torch.cat(full))
-        if how.final:
-            release_weights(*parts)
+    def project(self, x: Tensor) -> tuple[Tensor, ...]:
+        """x (N, T, D) -> its projections (N, T, D), in the order of the cell."""
+        return tuple(linear(x) for linear in self.linears)
 
 
 class TransformerBlock(nn.Module):
@@ -135,6 +114,8 @@ class TransformerBlock(nn.Module):
     Args:
         own: the heads of self-attention; or the cell of a recurrent layer in its place.
     """
+
+    operators: Operators = PYTORCH
 
     def __init__(self, options: BlockOptions, own: SiteHeads | Recurrence, cross: SiteHeads | None = None) -> None:
         super().__init__()
@@ -169,7 +150,7 @@ class TransformerBlock(nn.Module):
         return normed
 
     def _after(self, x: Tensor, update: Tensor, norm: nn.Module) -> Tensor:
-        added = add_with_dropout(x, update, self.dropout) if self.training else x + update
+        added = add_with_dropout(x, update, self.dropout, self.operators.drop) if self.training else x + update
         return added if self.norm == "pre" else norm(added)
 
     def self_input(self, x: Tensor) -> Tensor:
@@ -208,13 +189,3 @@ class TransformerBlock(nn.Module):
             flat = x.flatten(0, 1)
             return flat.index_copy(0, rows, self.add_feed_forward(flat.index_select(0, rows))).view_as(x)
         return self._after(x, self.feed_forward(self._before(x, self.feed_forward_norm)), self.feed_forward_norm)
-
-    def pack(self, how: Packing) -> None:
-        """Pack all layers, as `Linear.pack`."""
-        if self.recurrence is not None:
-            self.recurrence.pack(how)
-        else:
-            self.own.pack(how, self_attention=True)
-        if self.cross is not None:
-            self.cross.pack(how, self_attention=False)
-        self.feed_forward.pack(how)

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sparsenmt.model.attend import at_least_single, restrict
+from sparsenmt.model.attend import restrict
 from sparsenmt.model.bands import BandLayout, band_keys, blocks, joined, overlapping
+from sparsenmt.model.dropout import Drop
 from sparsenmt.model.dropout import dropout as drop_out
+from sparsenmt.model.operators import PYTORCH, Operators, at_least_single
 from sparsenmt.model.sockets import Keys, Pattern, ScoreTerm, Span, Transform
 from sparsenmt.process.devices import may_hold
 
@@ -169,7 +171,15 @@ def _one_row(keys: Keys) -> Keys:
     return replace(keys, valid=keys.valid[:1], queries=keys.queries[:1], positions=keys.positions[:1])
 
 
-def attend_by_distance(q: Tensor, k: Tensor, v: Tensor, keys: Keys, sockets: DistanceSockets, dropout: float) -> Tensor:
+def attend_by_distance(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Keys,
+    sockets: DistanceSockets,
+    dropout: float,
+    operators: Operators = PYTORCH,
+) -> Tensor:
     """(B, H, Q, E): attention with a score term or a span, in bands where keys are out of reach.
 
     ``keys`` is not restricted yet.
@@ -179,21 +189,35 @@ def attend_by_distance(q: Tensor, k: Tensor, v: Tensor, keys: Keys, sockets: Dis
         left, right = reach
         block = next(size for most, size in _BLOCKS if left + right <= most)
         if left + block + right + _OVERHEAD < k.shape[2]:
-            return _attend_in_bands(q, k, v, keys, sockets, dropout, BandLayout(1, left, right, block))
-    return _attend(q, k, v, restrict(keys, sockets.pattern, sockets.causal), sockets, dropout)
+            return _attend_in_bands(q, k, v, keys, sockets, dropout, BandLayout(1, left, right, block), operators.drop)
+    return _attend(q, k, v, restrict(keys, sockets.pattern, sockets.causal), sockets, dropout, operators.drop)
 
 
 def _attend(
-    q: Tensor, k: Tensor, v: Tensor, keys: Keys, sockets: DistanceSockets, dropout: float, first: int | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Keys,
+    sockets: DistanceSockets,
+    dropout: float,
+    drop: Drop,
+    first: int | None = None,
 ) -> Tensor:
     weights, _ = distance_weights(q, k, keys, sockets, first=first, exact=False)
-    return drop_out(weights.to(v.dtype), dropout) @ v
+    return drop_out(weights.to(v.dtype), dropout, drop) @ v
 
 
 def _attend_in_bands(
-    q: Tensor, k: Tensor, v: Tensor, keys: Keys, sockets: DistanceSockets, dropout: float, layout: BandLayout
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Keys,
+    sockets: DistanceSockets,
+    dropout: float,
+    layout: BandLayout,
+    drop: Drop,
 ) -> Tensor:
     rows, _, queries, _ = q.shape
     band = restrict(band_keys(keys, layout), sockets.pattern, sockets.causal)
     parts = blocks(q, layout), overlapping(k, layout, queries), overlapping(v, layout, queries)
-    return joined(_attend(*parts, band, sockets, dropout, first=layout.left), rows, queries)
+    return joined(_attend(*parts, band, sockets, dropout, drop, first=layout.left), rows, queries)

@@ -285,6 +285,17 @@ def method_weights(model: nn.Module) -> set[str]:
 # Methods from outside the package
 
 
+def content_patterns(modules: Iterable[nn.Module]) -> list[ContentPattern]:
+    """Return those of a model's modules that are patterns which follow queries and keys in training."""
+    return [module for module in modules if isinstance(module, ContentPattern)]
+
+
+def start_options(modules: Iterable[nn.Module]) -> list[str]:
+    """Return the options that give the values of untrained gates, of the filters among a model's modules."""
+    filters = [module for module in modules if isinstance(module, MemoryFilter)]
+    return sorted({each.start_option for each in filters if each.start_option is not None})
+
+
 def check_results(module: nn.Module, name: str, place: str) -> None:
     """Check the shape of what a method from outside the package returns, whenever it is called.
 

@@ -16,11 +16,8 @@ from torch import Tensor, nn
 
 from sparsenmt.model.attention import AttentionStep, KeysValues, SlottedKeysValues, hide_padding
 from sparsenmt.model.compaction import apply_gates
-from sparsenmt.model.compiled_encoder import CompiledEncoder
-from sparsenmt.model.compiled_step import CompiledDecoder
 from sparsenmt.model.kv_cache import BufferPool, KVCache
 from sparsenmt.model.layers import BlockOptions, SiteHeads, TransformerBlock
-from sparsenmt.model.linear import Packing
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import AttentionListener, Decided, GateListener, GateShares, GatesSeen
 from sparsenmt.model.segment_memory import SegmentMemory
@@ -181,12 +178,16 @@ class Encoder(nn.Module):
         self.steps = Steps({"self": ("encoder_self", site)}, plan, listeners)
         self.norm = options.last_norm() if plan else nn.Identity()
         self.obstacle = site.obstacle(self.steps.at(0, "self").transform) if plan else None
-        self.compiled: CompiledEncoder | None = None  # after `pack`, if possible
 
-    def steps_at_once(self, depth: int, memory: Memory) -> Memory | None:
-        """Execute the first ``depth`` steps in one call; None: it needs `step`."""
-        states = None if self.compiled is None else self.compiled.run(memory, depth)
-        return None if states is None else replace(memory, states=states, gated=False)
+    def run(self, memory: Memory, steps: range) -> Memory:
+        """Execute some steps between which nothing happens."""
+        return self.one_by_one(memory, steps)
+
+    def one_by_one(self, memory: Memory, steps: range) -> Memory:
+        """Execute some steps, one after the other."""
+        for t in steps:
+            memory = self.step(t, memory)
+        return memory
 
     def step(self, t: int, memory: Memory) -> Memory:
         """Execute step ``t``."""
@@ -198,18 +199,8 @@ class Encoder(nn.Module):
         rows = _real_rows(memory.valid) if self.training else None
         return replace(memory, states=block.add_feed_forward(states, rows), gated=False)
 
-    def pack(self, how: Packing) -> None:
-        """Pack all blocks, as `TransformerBlock.pack`, and compile the layers if that is faster."""
-        blocks = [block for block in self.layers if isinstance(block, TransformerBlock)]
-        sockets = [self.steps.at(t, "self") for t in range(len(self.plan))]
-        wide = [block.feed_forward.inner.weight.dtype for block in blocks]
-        chosen = CompiledEncoder.is_chosen(blocks, sockets, how.dtype or wide[0]) if blocks else False
-        for block in blocks:
-            block.pack(replace(how, compiled=chosen))
-        self.compiled = CompiledEncoder.of(self.plan, blocks, sockets) if chosen else None
 
-
-def _memory_keys(memory: Memory, positions: Tensor) -> Keys:
+def memory_keys(memory: Memory, positions: Tensor) -> Keys:
     """The memory as keys of queries at ``positions`` (B * R, T), with the padding masked."""
     queries = positions.reshape(memory.valid.shape[0], -1)
     return hide_padding(Keys(memory.valid, queries, memory.positions, None, memory.counts, memory.features))
@@ -252,7 +243,7 @@ class Decoder(nn.Module):
         self.steps = Steps(sites, plan, listeners)
         self.norm = options.last_norm()
         self.obstacle = None if cross is None else cross.obstacle(self.steps.at(0, "cross").transform)
-        self._reads_source = cross is not None
+        self.reads_source = cross is not None
         # Transforms of a site have the same options: without a state their masks are the same in all steps.
         self._one_mask = cross is not None and not self.steps.at(0, "cross").transform.state_dict()
         self.is_recurrent = not isinstance(own, SiteModules)
@@ -260,7 +251,6 @@ class Decoder(nn.Module):
             isinstance(own, SiteModules) and own.heads.fixed is None
         )  # fixed ones may see everything
         self._segment_memory = segment_memory
-        self.compiled: CompiledDecoder | None = None  # after `pack`, if possible
 
     def forward(
         self, x: Tensor, memory: Memory, cache: KVCache | None, exits: Sequence[int], valid: Tensor | None = None
@@ -270,11 +260,9 @@ class Decoder(nn.Module):
         start = 0 if cache is None else cache.next_positions(rows)
         if cache is not None:
             cache.advance(rows, length)
-            if self.compiled is not None and len(exits) == 1 and self.compiled.takes(x, cache, exits[0]):
-                return {exits[0]: self.compiled.run(x, cache, exits[0])}
         first = start if isinstance(start, int) else start[:, None]
         positions = (first + torch.arange(length, device=x.device)).expand(rows, -1)
-        cross_keys = _memory_keys(memory, positions) if self._reads_source else None
+        cross_keys = memory_keys(memory, positions) if self.reads_source else None
         # Also without a cache, a block that several steps execute projects the memory once.
         seen = KVCache(memory, stepwise=False) if cache is None else cache
         result = {}
@@ -342,38 +330,16 @@ class Decoder(nn.Module):
         return min((most for most in (reach, segment_memory) if most is not None), default=None)
 
     def new_cache(
-        self, memory: Memory, exits: Sequence[int], buffers: BufferPool, segment_memory: int | None = None
+        self, memory: Memory, exits: Sequence[int], buffers: BufferPool | None, segment_memory: int | None = None
     ) -> KVCache:
         """Make the cache of a search that runs to these exits.
 
         segment_memory: another number of positions than that of the model. A language model without segment memory
             keeps all positions: the text is one segment.
         """
-        compiled, kept = self.compiled, segment_memory if segment_memory is not None else self._segment_memory
-        if compiled is None or len(exits) != 1:
-            keep = [self._kept_before(t, kept or None) for t in range(len(self.plan))]
-            return KVCache(memory, buffers=buffers, keep=keep)
-
-        def read_depth(cache: KVCache) -> int:
-            valid = cache.memory.valid
-            first = torch.zeros(valid.shape[0], 1, dtype=torch.long, device=valid.device)  # any position will do
-            return compiled.read_depth(cache, exits[0], lambda: _memory_keys(cache.memory, first))
-
-        return KVCache(memory, buffers=buffers, read_depth=read_depth)
-
-    def pack(self, how: Packing) -> None:
-        """Pack all blocks, as `TransformerBlock.pack`, and compile the decoding step if that is faster."""
-        blocks = [block for block in self.layers if isinstance(block, TransformerBlock)]
-        if not self._reads_source:
-            for block in blocks:
-                block.pack(how)
-            return
-        own = [None if self.is_recurrent else self.steps.at(t, "self") for t in range(len(self.plan))]
-        sockets = [(own[t], self.steps.at(t, "cross")) for t in range(len(self.plan))]
-        chosen = CompiledDecoder.is_chosen(blocks, sockets, how.dtype or blocks[0].feed_forward.inner.weight.dtype)
-        for block in blocks:
-            block.pack(replace(how, compiled=chosen))
-        self.compiled = CompiledDecoder.of(self.plan, blocks, sockets, self.norm) if chosen else None
+        kept = segment_memory if segment_memory is not None else self._segment_memory
+        keep = [self._kept_before(t, kept or None) for t in range(len(self.plan))]
+        return KVCache(memory, buffers=buffers, keep=keep)
 
     def _add_self(
         self,

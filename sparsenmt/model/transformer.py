@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -20,32 +19,17 @@ from torch import Tensor, nn
 from sparsenmt.model.attention import AttentionStep
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.dropout import dropout
-from sparsenmt.model.embeddings import PositionKind, Positions, Wavelengths, add_positions
+from sparsenmt.model.embeddings import PositionKind, Positions, Tables, Wavelengths, add_positions
 from sparsenmt.model.kv_cache import BufferPool, KVCache
-from sparsenmt.model.layers import BlockOptions, FeedForward
-from sparsenmt.model.linear import (
-    CompiledProduct,
-    Linear,
-    ListedProduct,
-    Packing,
-    Product,
-    can_hold_table,
-    continues,
-    fastest,
-    packed_product,
-    rounds,
-)
+from sparsenmt.model.layers import BlockOptions
+from sparsenmt.model.linear import Linear
 from sparsenmt.model.memory import Memory
-from sparsenmt.model.protocol import AttentionListener, DecoderCache, Encoded, GateListener, Source
-from sparsenmt.model.row_sums import look_up
+from sparsenmt.model.operators import PYTORCH, Operators
+from sparsenmt.model.protocol import AttentionListener, Decided, Encoded, GateListener, Source
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.sites import SITES, SiteName
-from sparsenmt.model.sockets import WIDE, ContentPattern, MemoryFilter, Recurrence, Span
+from sparsenmt.model.sockets import MemoryFilter, Recurrence, Span
 from sparsenmt.model.stacks import Decisions, Decoder, Encoder, SiteModules, run_filters
-from sparsenmt.native.greedy import Embedding, GreedyOutputs, TokenRules
-from sparsenmt.native.packing import PackedMatrix
-from sparsenmt.native.token_lists import TokenLists
-from sparsenmt.process.runtime import trim_heap
 
 Tie = Literal["all", "inputs", "target", "none"]
 
@@ -147,6 +131,8 @@ class Transformer(nn.Module):
             none.
     """
 
+    operators: Operators = PYTORCH
+
     def __init__(
         self,
         options: BlockOptions,
@@ -163,12 +149,12 @@ class Transformer(nn.Module):
     ) -> None:
         super().__init__()
         self.plan = plan
-        self._dropout = options.residual_dropout
+        self.dropout = options.residual_dropout
         self._listeners: list[AttentionListener] = []
         self._gate_listeners: list[GateListener] = []
-        self._keys = table_keys(vocabulary.tie)
-        sizes = dict(zip(self._keys, (vocabulary.source, vocabulary.target, vocabulary.target), strict=True))
-        self.embeddings = nn.ParameterDict(
+        self.table_keys = table_keys(vocabulary.tie)
+        sizes = dict(zip(self.table_keys, (vocabulary.source, vocabulary.target, vocabulary.target), strict=True))
+        self.embeddings = Tables(
             {key: nn.Parameter(torch.empty(size, options.dimension)) for key, size in sizes.items()}
         )
         sides = ("source", "target")
@@ -176,7 +162,7 @@ class Transformer(nn.Module):
         self.positions = nn.ModuleDict(
             {side: Positions(positions.kind, options.dimension, positions.maximum, **sinusoids) for side in sides}
         )
-        self._scaled = embedding.scaled
+        self.scaled = embedding.scaled
         normed = (sides if plan.encoder else sides[1:]) if embedding.normed else ()
         self.embedding_norm = nn.ModuleDict({side: options.layer_norm() for side in normed})
         self.output_bias = nn.Parameter(torch.empty(vocabulary.target)) if vocabulary.output_bias else None
@@ -191,11 +177,6 @@ class Transformer(nn.Module):
         decoder = replace(options, feed_forward=decoder_feed_forward or options.feed_forward)
         self.decoder = Decoder(decoder, plan.decoder, recurrence or own_decoder, read, self._listeners, memory)
         self.memory = MemoryFilters(output, between)
-        self._packed_output: Product | None = None
-        self._rounded: torch.dtype | None = None  # of the packed output
-        self._only_output: PackedMatrix | None = None  # holds the output table where the unpacked one was released
-        self._listed_output: ListedProduct | None = None  # made when a search has lists
-        self._buffer_pool = BufferPool()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -228,61 +209,44 @@ class Transformer(nn.Module):
         return found
 
     @property
-    def compacts_output(self) -> bool:
-        """True if dropping after the encoder saves time."""
-        return self.obstacle("output") is None
-
-    @property
-    def compacts_between(self) -> bool:
-        """True if dropping between encoder layers saves time."""
-        return self.obstacle("between") is None
-
-    @property
     def compacts(self) -> bool:
-        def any_filter(place: nn.Module) -> bool:
-            return any(isinstance(module, MemoryFilter) for module in place.modules())
-
-        output, between = any_filter(self.memory.output), any_filter(self.memory.between)
-        return (output and self.compacts_output) or (between and self.compacts_between)
+        """True if a compacted memory may have fewer entries than the source has positions."""
+        places: tuple[Literal["output", "between"], ...] = ("output", "between")
+        filtered = [p for p in places if any(isinstance(m, MemoryFilter) for m in getattr(self.memory, p).modules())]
+        return any(self.obstacle(place) is None for place in filtered)
 
     def _embed(self, tokens: Tensor, side: Literal["source", "target"], start: int | Tensor = 0) -> Tensor:
         positions = self.positions[side]
         assert isinstance(positions, Positions)
-        vectors = self._rows(self._keys[0 if side == "source" else 1], tokens)
-        embedded = add_positions(vectors, positions, start, scaled=self._scaled)
+        vectors = self.embeddings.rows(self.table_keys[0 if side == "source" else 1], tokens)
+        embedded = add_positions(vectors, positions, start, scaled=self.scaled)
         if side in self.embedding_norm:
             embedded = self.embedding_norm[side](embedded)
-        return dropout(embedded, self._dropout) if self.training else embedded
-
-    def _rows(self, key: str, tokens: Tensor) -> Tensor:
-        """tokens (...) -> (..., D): rows of a table, which may lie in the packed output only."""
-        if self._only_output is not None and key == self._keys[2]:
-            return self._only_output.rows(tokens)
-        return look_up(tokens, self.embeddings[key])
+        return dropout(embedded, self.dropout, self.operators.drop) if self.training else embedded
 
     def encode(self, source: Source, *, exits: Sequence[int] | None = None, compact: bool = False) -> Encoded:
+        if not self.plan.encoder:
+            return Encoded({0: self.no_source(len(source.tokens))}, {0: Decided()})
         wanted = tuple(exits) if exits is not None else self.plan.encoder_exits[-1:]
         states = self._embed(source.tokens, "source")
         positions = torch.arange(states.shape[1], device=states.device).expand(states.shape[0], -1)
         memory = Memory(states, source.valid, positions, None, source.features, source=source.valid)
         between = Decisions(source.valid, self._gate_listeners)
         memories, decided = {}, {}
-        filtered = any(self.memory.after_step(t) for t in range(max(wanted) - 1))
-        at_once = None if filtered else self.encoder.steps_at_once(min(wanted), memory)
-        memory = memory if at_once is None else at_once
-        for t in range(max(wanted)):
-            depth = t + 1
-            if at_once is None or depth > min(wanted):
-                memory = self.encoder.step(t, memory)
+        done, stops = 0, {depth for depth in range(1, max(wanted)) if self.memory.after_step(depth - 1)}
+        for depth in sorted(stops.union(wanted)):
+            steps, done = range(done, depth), depth
+            memory = self.encoder.run(memory, steps) if not stops else self.encoder.one_by_one(memory, steps)
             if depth in wanted:
                 exit_memory, own = replace(memory, states=self.encoder.norm(memory.states)), between.branch()
-                merge = compact and self.compacts_output
+                merge = compact and self.obstacle("output") is None
                 memories[depth] = run_filters(
                     self.memory.at_exit(depth), exit_memory, own, depth=depth, place="output", compact=merge
                 )
                 decided[depth] = own.means()
-            if depth < max(wanted) and (filters := self.memory.after_step(t)):
-                merge = compact and self.compacts_between
+            if depth in stops:
+                merge = compact and self.obstacle("between") is None
+                filters = self.memory.after_step(depth - 1)
                 memory = run_filters(filters, memory, between, depth=depth, place="between", compact=merge)
         return Encoded(memories, decided)
 
@@ -291,11 +255,10 @@ class Transformer(nn.Module):
         tokens: Tensor,
         memory: Memory,
         *,
-        cache: DecoderCache | None = None,
+        cache: KVCache | None = None,
         exits: Sequence[int] | None = None,
         valid: Tensor | None = None,
     ) -> dict[int, Tensor]:
-        assert cache is None or isinstance(cache, KVCache)
         x = self._embed(tokens, "target", 0 if cache is None else cache.next_positions(tokens.shape[0]))
         wanted = tuple(exits) if exits is not None else self.plan.decoder_exits[-1:]
         hidden: dict[int, Tensor] = self.decoder(x, memory, cache, wanted, valid)
@@ -311,7 +274,8 @@ class Transformer(nn.Module):
         return found
 
     def no_source(self, rows: int) -> Memory:
-        like = self._rows(self._keys[2], self.output_table.new_zeros(1, dtype=torch.long))
+        """Return the empty memory with which a language model decodes this many rows."""
+        like = self.embeddings.rows(self.table_keys[2], self.output_table.new_zeros(1, dtype=torch.long))
         nowhere = torch.empty(rows, 0, dtype=torch.long, device=like.device)
         states = like.new_empty(rows, 0, like.shape[1])
         return Memory(states, nowhere.bool(), nowhere)
@@ -323,13 +287,6 @@ class Transformer(nn.Module):
                 found[name] = found[name] + value if name in found else value
         return found
 
-    def content_patterns(self) -> list[ContentPattern]:
-        return [module for module in self.modules() if isinstance(module, ContentPattern)]
-
-    def start_options(self) -> list[str]:
-        filters = [module for module in self.modules() if isinstance(module, MemoryFilter)]
-        return sorted({each.start_option for each in filters if each.start_option is not None})
-
     def bounds(self) -> dict[str, tuple[float, float]]:
         return {
             f"{prefix}.{name}": limits
@@ -340,85 +297,39 @@ class Transformer(nn.Module):
 
     @property
     def output_table(self) -> nn.Parameter:
-        table: nn.Parameter = self.embeddings[self._keys[2]]
+        table: nn.Parameter = self.embeddings[self.table_keys[2]]
         return table
 
     def project(self, hidden: Tensor) -> Tensor:
-        if self._packed_output is not None:
-            return self._packed_output(hidden)
-        return F.linear(hidden, self.embeddings[self._keys[2]], self.output_bias)
-
-    def continuations(
-        self, hidden: Tensor, scores: Tensor, never: Sequence[int], width: int, mask: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Tensor] | None:
-        return _continuations(self._packed_output, hidden, scores, never, width, mask)
-
-    def listed_continuations(
-        self, hidden: Tensor, lists: TokenLists, scores: Tensor, never: Sequence[int], width: int
-    ) -> tuple[Tensor, Tensor, Tensor] | None:
-        if self._packed_output is None or scores.dtype != torch.float32:
-            return None
-        return self._listed().continuations(hidden, lists, scores, never, width)
-
-    def _listed(self) -> ListedProduct:
-        if self._listed_output is None:
-            table: Tensor = self.output_table
-            if self._only_output is not None:
-                table = self._only_output.rows(torch.arange(self._only_output.outer))
-            self._listed_output = ListedProduct.of(table, self.output_bias, self._rounded)
-        return self._listed_output
-
-    def greedy_outputs(
-        self,
-        cache: DecoderCache,
-        lists: TokenLists,
-        limits: Tensor,
-        rules: TokenRules,
-        *,
-        exits: Sequence[int] | None = None,
-    ) -> GreedyOutputs | None:
-        assert isinstance(cache, KVCache)
-        compiled, table = self.decoder.compiled, self.embeddings[self._keys[1]]
-        suitable = self._packed_output is not None and table.dtype == torch.float32 and table.device.type == "cpu"
-        if not suitable or compiled is None or "target" in self.embedding_norm:
-            return None
-        (depth,) = exits if exits is not None else self.plan.decoder_exits[-1:]
-        output, positions = self._listed().table, self.positions["target"]
-        if output is None:
-            return None
-        assert isinstance(positions, Positions)
-        if self._only_output is not None and self._keys[1] == self._keys[2]:
-            table = output.rows  # in fp32 the matrix itself
-        encodings = positions(0, int(limits.max()), table)
-        scale = table.shape[1] ** 0.5 if self._scaled else 1.0
-        embedding = Embedding(table.detach(), encodings if encodings.dim() else None, scale)
-        return compiled.greedy(cache, depth, embedding, (output, lists), limits, rules)
-
-    def output_of(self, tokens: Tensor) -> OutputRows:
-        weight = self._rows(self._keys[2], tokens).detach()
-        bias = None if self.output_bias is None else self.output_bias.detach()[tokens]
-        if self._packed_output is not None and (self._rounded is not None or continues(weight)):
-            return OutputRows(packed_product(weight, bias, dtype=self._rounded, compiled=True))
-        return OutputRows(partial(F.linear, weight=weight, bias=bias))  # reordering it would take longer
+        return F.linear(hidden, self.embeddings[self.table_keys[2]], self.output_bias)
 
     def new_cache(
-        self, memory: Memory, *, exits: Sequence[int] | None = None, segment_memory: int | None = None
-    ) -> DecoderCache:
+        self,
+        memory: Memory,
+        *,
+        exits: Sequence[int] | None = None,
+        segment_memory: int | None = None,
+        buffers: BufferPool | None = None,
+    ) -> KVCache:
+        """Make the cache of a search.
+
+        Args:
+            exits: as those of its calls of `decode`.
+            segment_memory: of a language model, another number of positions to keep than its own.
+            buffers: the pool of its buffers; None: it has its own.
+        """
         wanted = tuple(exits) if exits is not None else self.plan.decoder_exits[-1:]
-        cache: KVCache = self.decoder.new_cache(memory, wanted, self._buffer_pool, segment_memory)
+        cache: KVCache = self.decoder.new_cache(memory, wanted, buffers, segment_memory)
         return cache
 
     @property
-    def searches_at_once(self) -> int:
-        observed = bool(self._listeners or self._gate_listeners)
-        compiled = self.decoder.compiled is not None and not self.decoder.is_recurrent  # those are searched in one call
-        return 2 if compiled and not observed and torch.get_num_threads() > 1 else 1
-
-    def release_buffers(self) -> None:
-        self._buffer_pool = BufferPool()  # a cache that still exists returns its buffers to the old one
+    def observed(self) -> bool:
+        """True while it has listeners."""
+        return bool(self._listeners or self._gate_listeners)
 
     @contextmanager
     def listen(self, listener: AttentionListener) -> Iterator[None]:
+        """While the context is open, every attention materialises its weights and passes them to the listener."""
         self._listeners.append(listener)
         try:
             yield
@@ -427,6 +338,7 @@ class Transformer(nn.Module):
 
     @contextmanager
     def listen_to_gates(self, listener: GateListener) -> Iterator[None]:
+        """While the context is open, every memory filter's decision is passed to the listener."""
         self._gate_listeners.append(listener)
         try:
             yield
@@ -448,6 +360,13 @@ class Transformer(nn.Module):
 
     @contextmanager
     def disable_heads(self, site: SiteName, heads: Collection[int]) -> Iterator[None]:
+        """While the context is open, the output of these heads (from 1) is zero, in every step and for listeners.
+
+        Heads that the recipe disables stay disabled.
+
+        Raises:
+            ValueError: there is no such head.
+        """
         count = len(self._head_names[site])
         if any(not 1 <= head <= count for head in heads):
             raise ValueError(f"{site} has the heads 1 to {count}, not {sorted(heads)}")
@@ -460,70 +379,6 @@ class Transformer(nn.Module):
         finally:
             for step, disabled in zip(steps, before, strict=True):
                 step.disabled = disabled
-
-    def packs(self, dtype: torch.dtype) -> bool:
-        floating = dtype in (torch.float32, torch.float64, torch.bfloat16)
-        return floating or rounds(self.embeddings[self._keys[2]], dtype)
-
-    def fastest_dtype(self) -> torch.dtype:
-        weight = next(module for module in self.decoder.modules() if isinstance(module, FeedForward)).inner.weight
-        if weight.device.type == "cuda":
-            native = torch.cuda.is_bf16_supported(including_emulation=False)
-            return torch.bfloat16 if native else torch.float32
-        return fastest(weight.detach().float(), [d for d in (torch.bfloat16, torch.int8) if rounds(weight, d)])
-
-    def pack(self, dtype: torch.dtype, *, final: bool = False) -> None:
-        self.eval().requires_grad_(False)
-        output = self.embeddings[self._keys[2]]
-        rounded = dtype if rounds(output, dtype) else None  # then only products are rounded
-        keep = {id(p) for m in self.modules() if isinstance(m, WIDE) for p in m.parameters()}
-        for parameter in self.parameters():
-            if id(parameter) not in keep:  # methods compute in fp32: their parameters stay
-                parameter.data = parameter.data.to(torch.float32 if rounded else dtype)
-        how, self._rounded = Packing(rounded, final), rounded
-        self.encoder.pack(how)
-        self.decoder.pack(how)
-        if final:
-            trim_heap()  # before the largest matrix is packed
-        one_copy = final and rounded is None and can_hold_table(output)
-        compiled = one_copy or continues(output)
-        self._packed_output = packed_product(output, self.output_bias, dtype=rounded, compiled=compiled)
-        self._listed_output = None
-        if one_copy and isinstance(self._packed_output, CompiledProduct):
-            self._only_output = self._packed_output.packed
-            output.data = output.data.new_empty(0)
-        if final:
-            trim_heap()
-
-
-class OutputRows:
-    """The product with some rows of the output table; implements `protocol.OutputProduct`."""
-
-    def __init__(self, product: Product) -> None:
-        self._product = product
-
-    def project(self, hidden: Tensor) -> Tensor:
-        """(..., D) -> logits (..., U)."""
-        return self._product(hidden)
-
-    def continuations(
-        self, hidden: Tensor, scores: Tensor, never: Sequence[int], width: int, mask: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Implement `protocol.OutputProduct`."""
-        return _continuations(self._product, hidden, scores, never, width, mask)
-
-
-def _continuations(
-    product: Product | None,
-    hidden: Tensor,
-    scores: Tensor,
-    never: Sequence[int],
-    width: int,
-    mask: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor] | None:
-    if not isinstance(product, CompiledProduct) or scores.dtype != torch.float32:
-        return None
-    return product.continuations(hidden, scores, never, width, mask)
 
 
 def table_keys(tie: Tie) -> tuple[str, str, str]:

@@ -23,9 +23,8 @@ from sparsenmt.native.steps import numbers
 from sparsenmt.native.training_operators import LEVELS, HiddenKeys, plain_attention, plain_drop
 
 _LANES = 16
-_MOST_KEYS, _MOST_SIZE = 256, 256  # of short sentences; a head's size
-_MOST_REACH = 1024  # of windows
-_DTYPES = (torch.float32, torch.bfloat16)
+_MOST_SIZE = 256  # of a head
+KERNEL_DTYPES = (torch.float32, torch.bfloat16)
 _NUMBERS = "numbers in fp32 or bf16"
 _TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 _CHECKED_CORES = (1, 3)
@@ -88,7 +87,7 @@ class GradientKernels:
             the logits of the targets and the logarithms of the normalizers, (N) in fp32.
         """
         rows, size = logits.shape
-        check(logits.dtype in _DTYPES, _NUMBERS)
+        check(logits.dtype in KERNEL_DTYPES, _NUMBERS)
         check(not len(target) or 0 <= int(target.min()) <= int(target.max()) < size, "targets in the vocabulary")
         own, logs = logits.new_empty(2, rows, dtype=torch.float32).unbind()
         self._library.sparsenmt_loss(
@@ -123,8 +122,8 @@ class GradientKernels:
         return of_q, of_k, of_v
 
     def drop(self, x: Tensor, draws: Tensor, dropped: int, added: Tensor | None) -> Tensor:
-        """Compute `plain_drop`."""
-        check(x.dtype in _DTYPES, _NUMBERS)
+        """Dropout of x, scaled to keep the expectation, plus ``added``: zeros with probability ``dropped`` / 65,536."""
+        check(x.dtype in KERNEL_DTYPES, _NUMBERS)
         x, added = x.contiguous(), None if added is None else added.contiguous()
         result = torch.empty_like(x)
         self._library.sparsenmt_drop(
@@ -143,18 +142,10 @@ class GradientKernels:
         return worth if self.cores is None else self.cores
 
 
-def drop(x: Tensor, draws: Tensor, dropped: int, added: Tensor | None = None) -> Tensor:
-    """`plain_drop` by the kernel, if it takes such numbers and is faster."""
-    found = gradient_kernels() if x.dtype in _DTYPES and x.device.type == "cpu" and x.numel() else None
-    if found is None or not found.choice.prefers("dropout", x.dtype):
-        return plain_drop(x, draws, dropped, added)
-    return found.drop(x, draws, dropped, added)
-
-
 def _problem(q: Tensor, k: Tensor, v: Tensor, hidden: HiddenKeys) -> tuple[_Problem, int]:
     """The C struct, which keeps alive what it points to, and the number of multiplications of one product."""
     (batch, heads, queries, size), keys = q.shape, k.shape[2]
-    check(q.dtype in _DTYPES, _NUMBERS)
+    check(q.dtype in KERNEL_DTYPES, _NUMBERS)
     check(size % _LANES == 0 and keys > 0 and queries > 0, f"heads of a multiple of {_LANES}, and keys")
     same = queries == keys
     check(same or not (hidden.causal or hidden.reach), "as many queries as keys where positions hide keys")
@@ -187,10 +178,10 @@ class _Attention(torch.autograd.Function):
         return None, *ctx.kernels.attend_back(q, k, v, hidden, grads[0]), None
 
 
-def _attends(q: Tensor, k: Tensor, v: Tensor) -> bool:
+def attends(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Return True if the kernels compute attention of such tensors, in training."""
     return (
-        q.dtype in _DTYPES
+        q.dtype in KERNEL_DTYPES
         and q.dtype == k.dtype == v.dtype
         and q.device.type == "cpu"
         and torch.is_grad_enabled()
@@ -202,63 +193,11 @@ def _attends(q: Tensor, k: Tensor, v: Tensor) -> bool:
     )
 
 
-def _attend(found: GradientKernels, q: Tensor, k: Tensor, v: Tensor, hidden: HiddenKeys) -> Tensor:
+def attend(found: GradientKernels, q: Tensor, k: Tensor, v: Tensor, hidden: HiddenKeys) -> Tensor:
+    """Compute `GradientKernels.attend` as a function of autograd."""
     rows = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     result: Tensor = _Attention.apply(found, *rows, hidden)  # type: ignore[no-untyped-call]
     return result
-
-
-def attend_window(q: Tensor, k: Tensor, v: Tensor, valid: Tensor, reach: tuple[int, int]) -> Tensor | None:
-    """Softmax attention within a window, in training: q, k and v (B, H, L, E) -> (B, H, L, E).
-
-    Queries that see no key get zeros.
-
-    Args:
-        valid: (B, L): the keys that are not hidden.
-        reach: the keys before and after its own position that a query sees.
-
-    Returns:
-        None if there is no kernel for these tensors, or it is not faster.
-    """
-    if not _attends(q, k, v) or q.shape[2] != k.shape[2] or sum(reach) > _MOST_REACH:
-        return None
-    found = gradient_kernels()
-    if found is None or not found.choice.prefers("window attention", q.dtype, q.shape[3], sum(reach)):
-        return None
-    bias = torch.zeros(q.shape[0], k.shape[2]).masked_fill_(~valid, -torch.inf)
-    return _attend(found, q, k, v, HiddenKeys(bias, reach=reach))
-
-
-def attend_short(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> Tensor | None:
-    """Softmax attention in training: q (B, H, Q, E), k and v (B, H, K, E) -> (B, H, Q, E).
-
-    Args:
-        bias: is added to the scores: (B, 1, 1, K); minus infinity hides a key.
-        causal: no query sees later keys.
-
-    Returns:
-        None if there is no kernel for these tensors, or it is not faster.
-    """
-    if not _attends(q, k, v):
-        return None
-    (batch, _, queries, size), keys = q.shape, k.shape[2]
-    if max(keys, queries) > _MOST_KEYS or (causal and queries != keys):
-        return None
-    if bias is not None and (bias.shape != (batch, 1, 1, keys) or bias.requires_grad):
-        return None
-    found = gradient_kernels()
-    if found is None or not found.choice.prefers("trained attention", q.dtype, size, max(queries, keys)):
-        return None
-    flat = None if bias is None else bias.reshape(batch, keys).float().contiguous()
-    return _attend(found, q, k, v, HiddenKeys(flat, causal))
-
-
-def loss_kernel(logits: Tensor) -> GradientKernels | None:
-    """The library, if `GradientKernels.loss` is faster for such logits."""
-    if logits.dtype not in _DTYPES or logits.device.type != "cpu" or not logits.is_contiguous():
-        return None
-    found = gradient_kernels()
-    return found if found is not None and found.choice.prefers("loss", logits.dtype, logits.shape[1]) else None
 
 
 def gradient_kernels() -> GradientKernels | None:

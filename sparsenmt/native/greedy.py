@@ -67,42 +67,15 @@ class Embedding:
     scale: float
 
 
-@dataclass(frozen=True)
-class GreedyOutputs:
-    """The outputs of B sentences.
-
-    Args:
-        tokens: (B, T) int32.
-        lengths: (B) int64, how many of them are a sentence's, the end included; 0: its scores are not finite.
-        scores: (B) fp32, log-probabilities.
-    """
-
-    tokens: Tensor
-    lengths: Tensor
-    scores: Tensor
-
-
-@dataclass(frozen=True)
-class TokenRules:
-    """The first token that the decoder reads, the one that ends an output, and those that are never generated.
-
-    The last are in every list, before all others.
-    """
-
-    begin: int
-    end: int
-    never: Sequence[int]
-
-
 def greedy(
     stack: LayerStack,
     caches: Sequence[LayerCache],
     embedding: Embedding,
     output: tuple[RowTable, TokenLists],
     limits: Tensor,
-    rules: TokenRules,
+    rules: tuple[int, int, Sequence[int]],
     threads: int,
-) -> GreedyOutputs:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Extend the output of every sentence by its most probable token until it ends.
 
     Args:
@@ -110,16 +83,23 @@ def greedy(
         caches: of the layers that run: the memory of B sentences, all of its rows in order; their states are not used.
         output: the output's table (V, D), and the tokens that may come out of each sentence.
         limits: (B) int64, the most tokens of each output, at least 1.
+        rules: the first token that the decoder reads, the one that ends an output, and those that are never generated,
+            which are in every list, before all others.
         threads: each computes its own sentences.
+
+    Returns:
+        the outputs (B, T) int32; how many of these tokens are a sentence's (B) int64, the end included, 0: its scores
+        are not finite; log-probabilities (B) fp32.
     """
     (table, lists), memory, sentences = output, caches[0].memory_keys, len(limits)
+    begin, end, forbidden = rules
     vocabulary, size, longest = table.outer, table.inner, int(limits.max()) if sentences else 0
     check(sentences > 0 and int(limits.min()) > 0, "a sentence, and limits of at least one token")
     check(len(lists) == sentences == memory.shape[0], "a list, a limit and a row of the memory for each sentence")
     check(lists.size == vocabulary and embedding.table.shape == (vocabulary, size), "lists and vectors of one table")
-    check(all(0 <= token < vocabulary for token in (rules.begin, rules.end, *rules.never)), "tokens of the vocabulary")
-    check(len(set(rules.never)) == len(rules.never) <= MOST_FORBIDDEN, "a few different tokens that never come")
-    check(max(rules.never, default=0) < int(lists.count.min()), "lists that begin with these tokens")
+    check(all(0 <= token < vocabulary for token in (begin, end, *forbidden)), "tokens of the vocabulary")
+    check(len(set(forbidden)) == len(forbidden) <= MOST_FORBIDDEN, "a few different tokens that never come")
+    check(max(forbidden, default=0) < int(lists.count.min()), "lists that begin with these tokens")
     check(all(each.memory_rows is None for each in caches), "all rows of the memory, in order")
     stack.step.layout.check(table)
     sizes = stack.sizes(sentences, sentences, memory.shape[2])
@@ -127,7 +107,7 @@ def greedy(
     encodings = embedding.encodings
     tokens = torch.empty(sentences, longest, dtype=torch.int32)
     lengths, scores = torch.empty(sentences, dtype=torch.long), torch.empty(sentences)
-    never = (_SIZE * len(rules.never))(*rules.never)
+    never = (_SIZE * len(forbidden))(*forbidden)
     given = _Search(
         stack.recurrent_layers(len(caches)),
         ctypes.addressof(structures),
@@ -140,12 +120,12 @@ def greedy(
         address(limits, torch.int64, sentences),
         ctypes.addressof(never),
         *(len(caches), sentences, longest, max(1, min(_TOGETHER, sentences // threads)), vocabulary),
-        *(len(never), rules.begin, rules.end),
+        *(len(never), begin, end),
         embedding.scale,
         *(address(each, each.dtype, *each.shape) for each in (tokens, lengths, scores)),
     )
     stack.step.greedy(ctypes.addressof(given), threads)
-    return GreedyOutputs(tokens, lengths, scores)
+    return tokens, lengths, scores
 
 
 def error(step: StepFunctions, threads: int) -> float:
@@ -169,16 +149,16 @@ def error(step: StepFunctions, threads: int) -> float:
         for t in range(layers)
     ]
     table, scale = numbers(vocabulary, size, speed=1.9), 3.0
-    encodings, rules = numbers(9, size, speed=0.31), TokenRules(1, 2, (0, 1))
+    encodings, (begin, end, never) = numbers(9, size, speed=0.31), (1, 2, (0, 1))
     allowed = (torch.arange(vocabulary) < 3) | (torch.arange(vocabulary) % torch.arange(1, 8)[:, None] == 0)
     limits = torch.tensor([9, 9, 1, 2, 9, 9, 5])
-    found = greedy(
+    found, lengths, scores = greedy(
         stack,
         caches,
         Embedding(table, encodings, scale),
         (row_table(table, None, torch.float32), TokenLists.of(allowed)),
         limits,
-        rules,
+        (begin, end, never),
         threads,
     )
     worst = 0.0
@@ -188,19 +168,19 @@ def error(step: StepFunctions, threads: int) -> float:
             for each in caches
         ]
         own = [replace(each, memory_bias=bias[b : b + 1], state=torch.zeros(1, size)) for each in own]
-        tokens, score = [rules.begin], 0.0
-        while len(tokens) <= limits[b] and (len(tokens) == 1 or tokens[-1] != rules.end):
+        tokens, score = [begin], 0.0
+        while len(tokens) <= limits[b] and (len(tokens) == 1 or tokens[-1] != end):
             x = table[tokens[-1:]] * scale + encodings[len(tokens) - 1 : len(tokens)]
             for t, each in enumerate(own):
                 x = plain_layer(
                     x, plain_product(weights[t]), each, torch.zeros(1, 1), torch.zeros(1), heads, False, (0, 0)
                 )
             logits = (x @ table.T).squeeze(0).masked_fill(~allowed[b], -math.inf)
-            likely = logits.log_softmax(-1).index_fill(0, torch.tensor(rules.never), -math.inf)
+            likely = logits.log_softmax(-1).index_fill(0, torch.tensor(never), -math.inf)
             tokens.append(int(likely.argmax()))
             score += float(likely.max())
-        length = int(found.lengths[b])
-        if found.tokens[b, :length].tolist() != tokens[1:]:
+        length = int(lengths[b])
+        if found[b, :length].tolist() != tokens[1:]:
             return math.inf
-        worst = max(worst, abs(float(found.scores[b]) - score) / len(tokens))
+        worst = max(worst, abs(float(scores[b]) - score) / len(tokens))
     return worst / _TOLERANCE

@@ -1,9 +1,9 @@
-"""Products of training in fp32 on a CPU by oneDNN, which reorders the weight into the blocked layout of its kernels.
+"""Products by oneDNN with a weight in the blocked layout of its kernels, and those of training in fp32 on a CPU.
 
-Where PyTorch's own product is MKL's, this can be a fifth faster, although the weight, which changes with every update,
-is reordered at every call. The gradient of the weight would need transposed copies of activations, which cost more
-than they bring. PyTorch's private operators are used only if they agree with `F.linear` on a probe, and where the
-table of choices has them faster (`native.choice`).
+Where PyTorch's own product is MKL's, this can be a fifth faster in training, although the weight, which changes with
+every update, is reordered at every call. The gradient of the weight would need transposed copies of activations, which
+cost more than they bring. PyTorch's private operators are used only if they agree with `F.linear` on a probe, and in
+training where the table of choices has them faster (`native.choice`).
 Shapes: N rows, `in` and `out` the sizes of a weight (out, in).
 """
 
@@ -21,7 +21,11 @@ from sparsenmt.native.instruction_sets import usable_sets
 from sparsenmt.native.library import wanted
 
 _LEAST_WORK = 1 << 22  # multiplications; products with less are left to PyTorch
-_TOLERANCE = 1e-4
+_TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
+_NAMES = {
+    **{"none": ("none", ""), "relu": ("relu", ""), "silu": ("swish", "")},
+    **{"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh")},
+}
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -91,33 +95,44 @@ def _suits(weight: Tensor, rows: int) -> bool:
     """Return True if there may be a faster product than PyTorch's."""
     if weight.dtype != torch.float32 or weight.device.type != "cpu" or rows * weight.numel() < _LEAST_WORK:
         return False
-    return wanted() and works()
+    return wanted() and works(torch.float32)
 
 
 def reorder(matrix: Tensor, rows: int) -> Tensor:
-    """The weight in the blocked layout for products with this number of rows."""
+    """Reorder a weight (out, in) for inputs of about this many rows."""
     packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(matrix, rows)
     return packed
 
 
-def multiply(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
-    """x (N, in) -> (N, out), by a weight of `reorder`."""
-    result: Tensor = torch.ops.mkldnn._linear_pointwise(x.contiguous(), packed, bias, "none", [], "")
+def multiply(x: Tensor, packed: Tensor, bias: Tensor | None, activation: str = "none") -> Tensor:
+    """x (..., in), a reordered weight (out, in), bias (out) -> (..., out)."""
+    name, algorithm = _NAMES[activation]
+    result: Tensor = torch.ops.mkldnn._linear_pointwise(x.contiguous(), packed, bias, name, [], algorithm)
     return result
 
 
 @functools.cache
-def works() -> bool:
-    """Return True if the private operators exist and agree with `F.linear`, with both layouts of a weight."""
-    if not torch.backends.mkldnn.is_available():
+def works(dtype: torch.dtype) -> bool:
+    """Return True if the private operators exist and agree with PyTorch's, in all that is asked of them."""
+    if dtype not in _TOLERANCES or not torch.backends.mkldnn.is_available():
         return False
-    x, bias = torch.linspace(-1, 1, 5 * 48).view(5, 48).cos(), torch.linspace(-1, 1, 32)
+    x, bias = (torch.linspace(-1, 1, 5 * 48).view(5, 48).cos(), torch.linspace(-1, 1, 32))
     weight = torch.linspace(-9, 9, 32 * 48).view(32, 48).sin()
+    x, bias, weight = x.to(dtype), bias.to(dtype), weight.to(dtype)
+    activations = (F.relu, F.silu, F.gelu, functools.partial(F.gelu, approximate="tanh"))
+    layouts = (weight, weight.t().contiguous().t())
     try:
-        found = [multiply(x, reorder(each, len(x)), bias) for each in (weight, weight.t().contiguous().t())]
+        found = [multiply(x, reorder(each, len(x)), bias) for each in layouts]
+        found += [multiply(x, reorder(weight, len(x)), None, name) for name in ("relu", "silu", "gelu", "gelu_tanh")]
     except (AttributeError, RuntimeError):  # the private operators have changed or are not built in
         return False
-    return all(torch.allclose(each, F.linear(x, weight, bias), atol=_TOLERANCE) for each in found)
+    product = F.linear(x, weight)
+    expected = [F.linear(x, weight, bias)] * 2 + [activate(product) for activate in activations]
+    errors = [
+        (ours.float() - theirs.float()).abs().max() / theirs.float().abs().max()
+        for ours, theirs in zip(found, expected, strict=True)
+    ]
+    return float(torch.stack(errors).max()) <= _TOLERANCES[dtype]
 
 
 @functools.cache

@@ -42,7 +42,7 @@ def plain_drop(x: Tensor, draws: Tensor, dropped: int, added: Tensor | None = No
 
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor, hidden: HiddenKeys) -> Tensor:
-    """The function that `attend_short` and `attend_window` compute, by PyTorch's operators."""
+    """The function that `GradientKernels.attend` computes, by PyTorch's operators."""
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
     if hidden.bias is not None:
         scores = scores + hidden.bias[:, None, None].to(scores.dtype)

@@ -13,7 +13,7 @@ import torch
 
 from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import TranslationModel
-from sparsenmt.model.sockets import nonfinite_method
+from sparsenmt.model.sockets import content_patterns, nonfinite_method, start_options
 from sparsenmt.process.allocator import HeapTrimmer
 from sparsenmt.process.interrupts import Interrupted, Signals, listening
 from sparsenmt.process.workers import Workers
@@ -238,7 +238,7 @@ class Trainer:
         options, auxiliary = self.options, {k: v for k, v in weights.items() if k not in self._of_parameters}
         pairs = sample_exit_pairs(self.model.plan, (options.seed, progress.update, progress.skipped))
         objective = Objective(options.label_smoothing, options.loss_normalization, auxiliary, pairs)
-        for pattern in self.model.content_patterns():
+        for pattern in content_patterns(self.model.modules()):
             pattern.forget()
         self.model.train()
         self._buckets.begin_update()
@@ -270,7 +270,7 @@ class Trainer:
             for name, (low, high) in self._bounds.items():
                 if self.weights.named[name].requires_grad:
                     self.weights.named[name].clamp_(low, high)
-        for pattern in self.model.content_patterns():
+        for pattern in content_patterns(self.model.modules()):
             self.workers.sum_tensors(pattern.pending())
             pattern.update()
         self.weights.publish()
@@ -285,7 +285,7 @@ class Trainer:
         auxiliary = {**result.auxiliary, **update_multipliers(self.losses, progress, result, totals)}
         recent.add(result.loss, result.nll, auxiliary, norm=norm, tokens=totals.target_tokens, seconds=seconds)
         for name in self._open_gates.notice(self.losses, auxiliary, progress.update):
-            self._log.notify(open_gates_warning(name, OpenGates.PATIENCE, self.model.start_options()))
+            self._log.notify(open_gates_warning(name, OpenGates.PATIENCE, start_options(self.model.modules())))
         closed = closed_shares(self.losses, recent.values(), progress.update)
         self._log.advance(recent.mean_loss(), recent.tokens_per_second(), closed)
         if progress.update % self.options.log_every == 0:

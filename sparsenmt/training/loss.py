@@ -8,6 +8,7 @@ vocabulary.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -15,12 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.model.protocol import NEVER, TranslationModel
-from sparsenmt.native.gradients import loss_kernel
-from sparsenmt.native.onednn import Product
 
 CHUNK_ROWS = 512
 """Rows of a chunk on a CPU: enough for an efficient matrix product, small compared with the other activations."""
 
+_DEVICE_ROWS = 2048  # of a chunk without gradients
 _DEVICE_LOGITS = 1 << 27  # of a chunk, 0.5 GB in fp32: a device computes few rows sooner than they are handed to it
 
 
@@ -68,14 +68,16 @@ def backward_through_projection(
     most = chunk_rows(table)
     chunk = min(most, len(hidden))
     chunks = math.ceil(len(hidden) / most)
-    project, project_back = (Product(table, chunk, transposed=back, inputs=chunks) for back in (False, True))
+    project, project_back = (
+        model.operators.product(table, chunk, transposed=back, inputs=chunks) for back in (False, True)
+    )
     buffer = hidden.new_empty(chunk, table.shape[0])
     gradients, losses, nlls = [], [], []
     total = torch.zeros_like(columns)  # (D) sum of w h
     parts = zip(hidden.split(most), target.split(most), weights.split(most), strict=True)
     for rows, wanted, weight in parts:
         logits = project(rows, bias, buffer[: len(rows)])  # (n, V)
-        p, log_sum, own = _solve(logits, wanted, 1 - smoothing, wide)
+        p, log_sum, own = _solve(model, logits, wanted, 1 - smoothing, wide)
         nll = log_sum - own
         mean = rows.to(wide) @ columns / size + mean_bias  # (n) mean of the logits
         losses.append((1 - smoothing) * nll + smoothing * (log_sum - mean))
@@ -99,16 +101,17 @@ def backward_through_projection(
     return torch.cat(gradients), RowLosses(torch.cat(losses), torch.cat(nlls))
 
 
-def _solve(logits: Tensor, target: Tensor, share: float, wide: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+def _solve(
+    model: TranslationModel, logits: Tensor, target: Tensor, share: float, wide: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
     """Compute the softmax of logits (n, V), which may be overwritten, less ``share`` at the targets (n).
 
     Returns:
         that, (n, V); in ``wide`` (n) the logarithms of the normalizers, and the targets' logits.
     """
-    kernel = loss_kernel(logits)
-    if kernel is not None:
-        own, log_sum = kernel.loss(logits, target, share)
-        return logits, log_sum, own
+    solved = model.operators.solve(logits, target, share)
+    if solved is not None:
+        return logits, solved[1], solved[0]
     top, own = logits.amax(-1).to(wide), logits.gather(1, target[:, None]).squeeze(1).to(wide)
     p = _probabilities(logits, wide)
     # The log of the normalizer from the most likely token, whose p is exact: no second pass of exponentials.
@@ -125,11 +128,9 @@ def _probabilities(logits: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 @torch.no_grad()
-def negative_log_likelihood(model: TranslationModel, hidden: Tensor, target: Tensor) -> Tensor:
-    """hidden (N, D), target (N) -> (N) negative log-likelihoods in nats."""
+def negative_log_likelihood(project: Callable[[Tensor], Tensor], hidden: Tensor, target: Tensor) -> Tensor:
+    """hidden (N, D), target (N) -> (N) negative log-likelihoods in nats. ``project``: (n, D) -> logits (n, V)."""
     wide = torch.promote_types(hidden.dtype, torch.float32)
-    rows = chunk_rows(model.output_table)
+    rows = CHUNK_ROWS if hidden.device.type == "cpu" else _DEVICE_ROWS
     chunks = zip(hidden.split(rows), target.split(rows), strict=True)
-    return torch.cat(
-        [F.cross_entropy(model.project(states).to(wide), wanted, reduction="none") for states, wanted in chunks]
-    )
+    return torch.cat([F.cross_entropy(project(states).to(wide), wanted, reduction="none") for states, wanted in chunks])

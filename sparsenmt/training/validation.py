@@ -11,8 +11,9 @@ import torch
 from sparsenmt.data.batching import IndexBatch, collate, length_batches
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.tokenizers.frame import NO_FRAMES, FramePair
+from sparsenmt.engine.contract import Engine
 from sparsenmt.metric import lower_is_better
-from sparsenmt.model.protocol import Source, TranslationModel
+from sparsenmt.model.protocol import Source
 from sparsenmt.recipe.auxiliary_loss import AuxiliaryLoss
 from sparsenmt.recipe.schema import Training
 from sparsenmt.training.loss import negative_log_likelihood
@@ -22,7 +23,7 @@ from sparsenmt.training.state import Progress, ValidationResult
 
 @torch.inference_mode()
 def validation_losses(
-    model: TranslationModel,
+    engine: Engine,
     dev: Dataset,
     *,
     device: torch.device,
@@ -48,10 +49,10 @@ def validation_losses(
         index = IndexBatch(np.zeros(len(chosen), dtype=np.int64), np.asarray(chosen, dtype=np.int64))
         batch = collate([dev], index, frames).to(device)
         source = Source(batch.source, batch.source_valid, batch.features)
-        encoded = model.encode(source, exits=depth[0], compact=True)
-        (memory,) = encoded.memories.values()
-        (hidden,) = model.decode(batch.target_input, memory, exits=depth[1]).values()
-        nll = negative_log_likelihood(model, hidden[batch.target_valid], batch.target_output[batch.target_valid])
+        encoded = engine.encode(source, exits=depth[0], compact=True)
+        cache = engine.new_cache(encoded.memory, exits=depth[1], at_once=True)
+        hidden, real = engine.step(batch.target_input, cache), batch.target_valid
+        nll = negative_log_likelihood(engine.project, hidden[real], batch.target_output[real])
         total += float(nll.sum())
         tokens += batch.target_tokens
         positions += batch.source_tokens

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import torch
 
 from sparsenmt import __version__
+from sparsenmt.engine.numerics import processor_name
 from sparsenmt.errors import UserError
 from sparsenmt.native import gradients
 from sparsenmt.native import kernels as decoding
@@ -17,7 +18,6 @@ from sparsenmt.native.build import COMMAND, find_compiler
 from sparsenmt.native.choice import CLEARLY, Choices, read_table
 from sparsenmt.native.instruction_sets import CAP, cap, sets_of_machine, usable_sets
 from sparsenmt.native.library import SWITCH, Origin, origins, wanted
-from sparsenmt.native.numerics import processor_name
 from sparsenmt.native.sources import kernel_folder
 from sparsenmt.process.devices import use_threads
 from sparsenmt.process.progress import progress_over

@@ -14,6 +14,7 @@ from sparsenmt.analysis.labels import Head
 from sparsenmt.analysis.observe import Attended, observe_text
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.text_scores import TextReading
+from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.model.transformer import Transformer
 from tests.model.support import TARGET_SIZE, random_model
@@ -62,7 +63,7 @@ def model_of(name: str, memory: int = 64) -> Transformer:
 
 def measured(model: Transformer, reading: TextReading) -> DensityResult:
     counter = DensityCounter()
-    bundle: Any = SimpleNamespace(model=model, device=torch.device("cpu"))
+    bundle: Any = SimpleNamespace(model=model, engine=TorchEngine(model), device=torch.device("cpu"))
     observe_text(bundle, TEXT, reading, [counter])
     return counter.result("m")
 
@@ -111,6 +112,7 @@ def test_each_head_sees_as_far_as_its_own_span(name: str) -> None:
 @pytest.mark.parametrize("rows", [1, 3])
 def test_segments_that_are_read_together_are_numbered_one_by_one(rows: int) -> None:
     told: list[Attended] = []
-    bundle: Any = SimpleNamespace(model=model_of("window", 0), device=torch.device("cpu"))
+    model = model_of("window", 0)
+    bundle: Any = SimpleNamespace(model=model, engine=TorchEngine(model), device=torch.device("cpu"))
     observe_text(bundle, TEXT, TextReading(8, 0, rows, None), [told.append])
     assert [place for each in told if each.layer == 1 for place in each.places] == list(range(6))

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from sparsenmt.decoding import translate
+from sparsenmt.engine import numerics as numerics_module
 from sparsenmt.model_directory import WEIGHTS
-from sparsenmt.native import numerics as numerics_module
 from sparsenmt.native.kernels import kernels
 from sparsenmt.native.library import SWITCH
 from sparsenmt.process.interrupts import Interrupted

@@ -13,6 +13,8 @@ from unittest import mock
 import torch
 from torch import Tensor
 
+from sparsenmt.engine.build import build, packed
+from sparsenmt.engine.contract import Engine, NextRules
 from sparsenmt.model import attention
 from sparsenmt.model.attention import MultiHeadAttention
 from sparsenmt.model.memory import Memory
@@ -61,8 +63,8 @@ def check_compaction(bench: Bench, tolerance: float = EXACT) -> None:
     dense, compacted = bench.encode(), bench.encode(compact=True)
     assert_same(bench.outputs(compact=True), bench.outputs(), "compacted = dense", tolerance)
     assert_same(compacted.losses, dense.losses, "losses of compacted = dense", tolerance)
-    between = bool(bench.model.memory.between) and bench.model.compacts_between
-    output = bool(bench.model.memory.output) and bench.model.compacts_output
+    between = bool(bench.model.memory.between) and bench.model.obstacle("between") is None
+    output = bool(bench.model.memory.output) and bench.model.obstacle("output") is None
     for n, memory in compacted.memories.items():
         plain = dense.memories[n]
         assert (memory.gates is None) == (plain.gates is None)
@@ -248,22 +250,50 @@ def check_single_precision(bench: Bench) -> None:
 
 
 def check_packed(bench: Bench) -> None:
-    """As decoding uses it: packed in fp32 it is the same function, packed in bf16 it runs and is finite.
+    """As decoding uses it: in fp32 both engines compute the same function, in bf16 it runs and is finite.
 
     Leaves the model packed.
     """
     bench.model.float()
     expected = bench.outputs(compact=True)
-    packed = copy.deepcopy(bench.model)
-    packed.pack(torch.float32)
-    ours = replace(bench, model=packed)
-    assert_same(ours.outputs(compact=True), expected, "packed = unpacked", SINGLE)
-    for n, memory in ours.encode(compact=True).memories.items():
-        steps = {(n, m): hidden for m, hidden in in_steps(ours, memory).items()}
-        assert_same(steps, {key: expected[key] for key in steps}, "packed, step by step = unpacked", SINGLE)
-    bench.model.pack(torch.bfloat16)
+    for make in (packed, build):
+        model = copy.deepcopy(bench.model)
+        engine, ours, what = make(model), replace(bench, model=model), f"{make.__name__} = unpacked"
+        assert_same(ours.outputs(compact=True), expected, what, SINGLE)
+        for n, memory in ours.encode(compact=True).memories.items():
+            steps = {(n, m): hidden for m, hidden in in_steps(ours, memory).items()}
+            assert_same(steps, {key: expected[key] for key in steps}, f"{what}, step by step", SINGLE)
+            check_engine(ours, engine, memory, {m: expected[n, m] for m in ours.model.plan.decoder_exits})
+    build(bench.model, torch.bfloat16)
     for memory in bench.encode(compact=True).memories.values():
         assert all(bool(hidden.isfinite().all()) for hidden in in_steps(bench, memory).values()), "bf16 is not finite"
+
+
+def check_engine(bench: Bench, engine: Engine, memory: Memory, expected: Mapping[int, Tensor]) -> None:
+    """States of an engine, at once and step by step, and the tokens that come next, with and without shortlists."""
+    for depth, states in expected.items():
+        whole = engine.step(bench.target, engine.new_cache(memory, exits=(depth,), at_once=True))
+        assert_same({depth: whole}, {depth: states}, "an engine's states", SINGLE)
+    depth, states = max(expected.items())
+    logits = bench.model.project(states[:, 0])
+    allowed = torch.rand(len(memory.valid), logits.shape[1], generator=torch.Generator().manual_seed(1)) < 0.5
+    allowed[:, :4] = True
+    for shortlist in (None, allowed):
+        cache = engine.new_cache(memory, exits=(depth,), allowed=shortlist)
+        last, rules = engine.step(bench.target[:, :1], cache)[:, -1], NextRules(bench.target[:, :0], _forbid, (0, 2))
+        scores = torch.zeros(len(memory.valid), HYPOTHESES)
+        values, parents, tokens = engine.next_tokens(last, scores, cache, rules, 3)
+        hidden = torch.zeros(()) if shortlist is None else shortlist.repeat_interleave(HYPOTHESES, 0).log()
+        wanted = _forbid((logits + hidden), tokens) - (logits + hidden).logsumexp(-1, keepdim=True)
+        own = wanted.view(len(scores), HYPOTHESES, -1)
+        best = own.flatten(1).topk(3, -1).values
+        assert_same({depth: values}, {depth: best}, "an engine's best continuations", SINGLE)
+        there = own[torch.arange(len(scores))[:, None], parents, tokens]
+        assert_same({depth: there}, {depth: best}, "they are those that it names", SINGLE)
+
+
+def _forbid(logits: Tensor, tokens: Tensor) -> Tensor:
+    return logits.index_fill(-1, torch.tensor([0, 2]), -torch.inf)
 
 
 def check_filter_decides(bench: Bench) -> None:

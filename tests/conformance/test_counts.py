@@ -85,7 +85,7 @@ def check_everything_dropped(bench: Bench, place: str) -> None:
     """What is left is finite, and as narrow as it can be."""
     run(bench, checks.check_compaction, checks.check_steps)
     (memory,) = bench.encode(compact=True).memories.values()
-    if getattr(bench.model, f"compacts_{place}"):
+    if bench.model.obstacle(place) is None:
         assert memory.states.shape[1] <= 2, "a stand-in, or nothing"
 
 

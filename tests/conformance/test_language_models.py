@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.assemble import build_model
+from sparsenmt.engine import build as engines
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.transformer import Transformer
 from tests.conformance.cases import VOCABULARY, Case, accepted, norm_of, plugs
@@ -125,5 +126,5 @@ def check_single_precision(model: Transformer, text: Tensor) -> None:
     expected = whole(model, text)
     assert_same(in_steps(model, text), expected, "fp32, steps", SINGLE)
     packed = copy.deepcopy(model)
-    packed.pack(torch.float32)
+    engines.build(packed)
     assert_same(in_steps(packed, text), expected, "packed, steps", SINGLE)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,9 @@ from sparsenmt.data.shortlist import Shortlist
 from sparsenmt.data.tokenizers.frame import NO_FRAMES, FramePair
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
+from sparsenmt.engine.build import build
+from sparsenmt.engine.contract import Engine
+from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.layers import BlockOptions, SiteHeads
 from sparsenmt.model.memory import Memory
@@ -216,6 +220,11 @@ class TinyBundle:
     """The word between the sentences of a block; None: single sentences are read."""
     frames: FramePair = NO_FRAMES
     given_shortlist: Shortlist | None = None
+    built: Engine | None = None
+
+    @cached_property
+    def engine(self) -> Engine:
+        return TorchEngine(self.model) if self.built is None else self.built
 
     def shortlist(self, options: Decoding) -> Shortlist | None:
         return self.given_shortlist
@@ -236,6 +245,11 @@ class TinyBundle:
     @property
     def max_target_length(self) -> int:
         return self.max_positions - 1 - self.frames.target.size
+
+
+def packed(bundle: TinyBundle, dtype: torch.dtype) -> TinyBundle:
+    """The same with the engine of packed weights, which takes its model."""
+    return replace(bundle, built=build(bundle.model, dtype))
 
 
 def tiny_bundle(

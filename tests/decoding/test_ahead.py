@@ -17,12 +17,13 @@ from sparsenmt.decoding import ahead
 from sparsenmt.decoding.ahead import concatenate_compacted, encode_ahead, regroup
 from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
+from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.errors import UserError
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.sockets import Gates, MemoryFilter
 from sparsenmt.recipe.schema import Decoding
-from tests.decoding.support import DIMENSION, TinyBundle, invented_lines, sources, tiny_bundle, tiny_model
+from tests.decoding.support import DIMENSION, TinyBundle, invented_lines, packed, sources, tiny_bundle, tiny_model
 from tests.examples import examples
 from tests.toys.faint_filter import FaintFilter, FaintOptions
 
@@ -76,7 +77,7 @@ def test_company_and_compaction_do_not_matter(
     """In float64: regrouped, in the batches of the encoder, with zeros in place, alone, shuffled."""
     bundle = gated_bundle(closed, place)
     if closed == "zero":
-        bundle.model.pack(torch.float64)
+        bundle = packed(bundle, torch.float64)
     together = translate(bundle, LINES, **method)
     rate = sparsity_rate(together)
     assert rate is not None and 0.2 < rate < 0.8
@@ -137,7 +138,13 @@ class Encoding:
         lengths = [len(row) for row in ROWS]
         self.batches = length_batches(lengths, self.limit)
         return encode_ahead(
-            self.model, self.batches, lengths, self.limit, read=self.read, naming=lambda chosen: nullcontext()
+            TorchEngine(self.model),
+            self.batches,
+            lengths,
+            self.limit,
+            read=self.read,
+            naming=lambda chosen: nullcontext(),
+            compact=self.model.compacts,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -66,8 +66,8 @@ def options(depth: tuple[int, int] | None, **values: Any) -> Decoding:
 def noting(make: Callable[..., Any], caches: list[KVCache]) -> Callable[..., KVCache]:
     """A function that makes caches and keeps them in a list."""
 
-    def note(memory: Memory, exits: Sequence[int] | None) -> KVCache:
-        caches.append(make(memory, exits=exits))
+    def note(memory: Memory, **options: Any) -> KVCache:
+        caches.append(make(memory, **options))
         return caches[-1]
 
     return note

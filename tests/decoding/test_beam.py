@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import random
@@ -10,9 +11,12 @@ from unittest import mock
 import pytest
 import torch
 
-from sparsenmt.decoding import beam
 from sparsenmt.decoding.beam import beam_search
 from sparsenmt.decoding.scores import Hypothesis
+from sparsenmt.engine import torch_engine
+from sparsenmt.engine.build import build
+from sparsenmt.engine.torch_engine import TorchEngine
+from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.support import Found, encode, naive_beam, naive_greedy, sources, tiny_model
 
@@ -21,6 +25,10 @@ LENGTHS = (3, 9, 5, 2)
 
 def options(**values: object) -> Decoding:
     return Decoding.model_validate(values)
+
+
+def search(model: Transformer, rows: list[list[int]], limits: torch.Tensor, chosen: Decoding) -> list[list[Hypothesis]]:
+    return beam_search(TorchEngine(model), encode(model, rows), limits, chosen)
 
 
 def assert_same(found: list[Hypothesis], expected: list[Found], tolerance: float = 1e-9) -> None:
@@ -43,7 +51,8 @@ def compare(
     """Search a batch at once, and each of its sentences naively."""
     model = tiny_model(seed, ending=ending, vocabulary=vocabulary, dtype=dtype)
     rows = sources(seed, LENGTHS[: len(limits)], vocabulary)
-    found = beam_search(model, encode(model, rows), torch.tensor(limits), chosen)
+    engine = build(copy.deepcopy(model)) if dtype == torch.float32 else TorchEngine(model)
+    found = beam_search(engine, encode(model, rows), torch.tensor(limits), chosen)
     for hypotheses, row, limit in zip(found, rows, limits, strict=True):
         tolerance = 1e-9 if dtype == torch.float64 else 1e-4
         assert_same(hypotheses, naive_beam(model, row, limit, chosen), tolerance)
@@ -70,7 +79,7 @@ def test_equals_plain_loops_in_fp32(beam_size: int, vocabulary: int) -> None:
 
 @pytest.mark.parametrize("rows", [1, 3, 7])
 def test_equals_plain_loops_where_logits_are_made_in_parts(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beam, "_ROWS", rows)
+    monkeypatch.setattr(torch_engine, "_ROWS", rows)
     compare(rows, options(beam_size=3), [6, 11, 8, 5], ending=2.0)
 
 
@@ -87,7 +96,7 @@ def test_a_sentence_with_what_is_no_number_has_no_hypothesis(dtype: torch.dtype)
         return logits
 
     with mock.patch.object(model, "project", broken):
-        found = beam_search(model, memory, torch.tensor([9] * 4), chosen)
+        found = beam_search(TorchEngine(model), memory, torch.tensor([9] * 4), chosen)
     assert [len(each) for each in found] == [3, 0, 3, 3]
 
 
@@ -117,7 +126,9 @@ def test_equals_plain_loops_where_ngrams_are_blocked(n: int) -> None:
 def test_the_test_models_end_at_different_times() -> None:
     """Otherwise the comparisons above would not see what they are for."""
     model = tiny_model(3, ending=2.0)
-    found = beam_search(model, encode(model, sources(3, LENGTHS)), torch.tensor([9] * 4), options(beam_size=4))
+    found = beam_search(
+        TorchEngine(model), encode(model, sources(3, LENGTHS)), torch.tensor([9] * 4), options(beam_size=4)
+    )
     lengths = {len(each.tokens) for each in itertools.chain(*found)}
     assert len(lengths) > 3
 
@@ -127,7 +138,7 @@ def test_beam_of_one_is_greedy(ending: float) -> None:
     model = tiny_model(11, ending=ending)
     rows, limits = sources(11, LENGTHS), [7, 10, 1, 4]
     for chosen in (options(beam_size=1), options(beam_size=1, min_length=3, no_repeat_ngram=2)):
-        found = beam_search(model, encode(model, rows), torch.tensor(limits), chosen)
+        found = search(model, rows, torch.tensor(limits), chosen)
         for hypotheses, row, limit in zip(found, rows, limits, strict=True):
             assert_same(hypotheses, [naive_greedy(model, row, limit, chosen)])
 
@@ -136,7 +147,9 @@ def test_beam_of_one_is_greedy(ending: float) -> None:
 def test_best_come_first(beam_size: int) -> None:
     model = tiny_model(5, ending=2.0)
     for chosen in (options(beam_size=beam_size), options(beam_size=beam_size, length_penalty="none")):
-        for hypotheses in beam_search(model, encode(model, sources(5, LENGTHS)), torch.tensor([8] * 4), chosen):
+        for hypotheses in beam_search(
+            TorchEngine(model), encode(model, sources(5, LENGTHS)), torch.tensor([8] * 4), chosen
+        ):
             keys = [(not each.ended, -each.score) for each in hypotheses]
             assert keys == sorted(keys)
             assert len(hypotheses) <= beam_size
@@ -147,7 +160,7 @@ def test_open_hypotheses_are_ranked_in_single_precision_too() -> None:
     model = tiny_model(6, ending=-30.0, dtype=torch.float32, sharpness=1.0)
     chosen = options(beam_size=5)
     rows = sources(6, LENGTHS)
-    found = beam_search(model, encode(model, rows), torch.tensor([6] * 4), chosen)
+    found = search(model, rows, torch.tensor([6] * 4), chosen)
     for hypotheses, row in zip(found, rows, strict=True):
         assert not any(each.ended for each in hypotheses)
         assert_same(hypotheses, naive_beam(model, row, 6, chosen), tolerance=1e-4)
@@ -159,7 +172,7 @@ def test_vocabulary_smaller_than_the_beam(vocabulary: int, beam_size: int) -> No
     model = tiny_model(8, vocabulary=vocabulary, ending=1.0)
     rows = sources(8, [2, 4], 5) if vocabulary > 4 else [[1, 3], [1, 1, 1, 3]]
     for chosen in (options(beam_size=beam_size), options(beam_size=beam_size, min_length=3)):
-        found = beam_search(model, encode(model, rows), torch.tensor([7, 4]), chosen)
+        found = search(model, rows, torch.tensor([7, 4]), chosen)
         for hypotheses, row, limit in zip(found, rows, [7, 4], strict=True):
             assert_same(hypotheses, naive_beam(model, row, limit, chosen))
 
@@ -183,13 +196,13 @@ def test_shortest_limits(limit: int) -> None:
 def test_a_sentence_does_not_see_its_batch() -> None:
     model = tiny_model(12, ending=2.0)
     rows, limits, chosen = sources(12, (4, 9, 6, 2, 7)), [9, 12, 6, 7, 10], options(beam_size=4)
-    together = beam_search(model, encode(model, rows), torch.tensor(limits), chosen)
+    together = search(model, rows, torch.tensor(limits), chosen)
     order = [3, 0, 4, 2, 1]
     shuffled = beam_search(
-        model, encode(model, [rows[i] for i in order]), torch.tensor([limits[i] for i in order]), chosen
+        TorchEngine(model), encode(model, [rows[i] for i in order]), torch.tensor([limits[i] for i in order]), chosen
     )
     for place, i in enumerate(order):
-        alone = beam_search(model, encode(model, [rows[i]]), torch.tensor([limits[i]]), chosen)[0]
+        alone = search(model, [rows[i]], torch.tensor([limits[i]]), chosen)[0]
         for other in (alone, shuffled[place]):
             assert_same(together[i], [Found(h.tokens, h.log_probability, h.score, h.ended) for h in other])
 
@@ -198,6 +211,8 @@ def test_forced_length() -> None:
     """Minimum and maximum together fix the number of pieces."""
     model = tiny_model(13, ending=2.0)
     chosen = options(beam_size=4, min_length=6)
-    for hypotheses in beam_search(model, encode(model, sources(13, LENGTHS)), torch.tensor([7] * 4), chosen):
+    for hypotheses in beam_search(
+        TorchEngine(model), encode(model, sources(13, LENGTHS)), torch.tensor([7] * 4), chosen
+    ):
         assert [len(each.tokens) for each in hypotheses if each.ended] == [6] * sum(each.ended for each in hypotheses)
         assert all(len(each.tokens) == 7 for each in hypotheses if not each.ended)

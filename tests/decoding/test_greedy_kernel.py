@@ -12,6 +12,10 @@ import torch
 
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.strategies import EncodedBatch, Results, strategy_of
+from sparsenmt.engine.build import build
+from sparsenmt.engine.contract import Engine
+from sparsenmt.engine.native_decoder import NativeDecoder
+from sparsenmt.engine.native_engine import NativeEngine
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.layers import BlockOptions, SiteHeads
 from sparsenmt.model.stacks import SiteModules
@@ -66,10 +70,10 @@ def alone_in(batch: EncodedBatch, number: int) -> EncodedBatch:
     return EncodedBatch(memory, batch.limits[chosen], [number], [number], allowed=allowed)
 
 
-def search(model: Transformer, batch: EncodedBatch, method: str) -> Results:
+def search(engine: Engine, batch: EncodedBatch, method: str) -> Results:
     options = Decoding.model_validate({"method": method} | ({"beam_size": 1} if method == "beam" else {}))
     found: Results = {}
-    for results in strategy_of(options).search(model, [batch], lambda numbers: contextlib.nullcontext()):
+    for results in strategy_of(options).search(engine, [batch], lambda numbers: contextlib.nullcontext()):
         found |= results
     return found
 
@@ -86,28 +90,29 @@ def test_one_call_finds_what_single_steps_find(
     model: Transformer, method: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoding_kernels(dtype)
-    model.pack(dtype)
+    engine = build(model, dtype)
     calls: list[int] = []
-    whole = Transformer.greedy_outputs
+    whole = NativeDecoder.greedy
 
-    def noting(*given: Any, **named: Any) -> Any:
-        found = whole(*given, **named)
-        assert found is not None
-        calls.append(len(found.lengths))
+    def noting(*given: Any) -> Any:
+        found = whole(*given)
+        calls.append(len(found[1]))
         return found
 
     everything = list(range(len(LENGTHS)))
     batch = batch_of(model, everything)
     monkeypatch.setattr(greedy, "_TOGETHER", 3)  # sentences that end are replaced
-    monkeypatch.setattr(Transformer, "greedy_outputs", noting)
-    found = search(model, batch, method)
+    monkeypatch.setattr(NativeDecoder, "greedy", noting)
+    found = search(engine, batch, method)
     assert calls == [len(LENGTHS)]
-    alone = {number: search(model, alone_in(batch, number), method)[number] for number in everything[:3]}
-    monkeypatch.setattr(Transformer, "greedy_outputs", lambda *given, **named: None)
-    expected = search(model, batch, method)
+    alone = {number: search(engine, alone_in(batch, number), method)[number] for number in everything[:3]}
+    monkeypatch.setattr(NativeDecoder, "takes_search", lambda *given: False)
+    single = search(engine, batch, method)
+    monkeypatch.setattr(NativeEngine, "_whole_decoder", None)
+    expected = search(engine, batch, method)
     assert found.keys() == expected.keys() == set(everything)
     assert len({(len(each[0].tokens), each[0].ended) for each in expected.values()}) > 2
-    for others in (expected, alone):
+    for others in (expected, single, alone):
         for number, (other,) in others.items():
             (own,) = found[number]
             assert (own.tokens, own.ended) == (other.tokens, other.ended)
@@ -118,12 +123,12 @@ def test_one_call_finds_what_single_steps_find(
 def test_a_sentence_whose_scores_are_not_finite_has_no_output() -> None:
     decoding_kernels(torch.float32)
     model = recurrent_model("post", "sinusoidal", scaled=True)
-    model.pack(torch.float32)
+    engine = build(model)
     batch = batch_of(model, list(range(4)))
-    expected = search(model, batch, "beam")
+    expected = search(engine, batch, "beam")
     broken = copy.deepcopy(batch)
     broken.memory.states[1] = math.nan
-    found = search(model, broken, "beam")
+    found = search(engine, broken, "beam")
     assert found[1] == [] and all(found[number] == expected[number] for number in (0, 2, 3))
 
 
@@ -131,16 +136,16 @@ def test_other_searches_take_single_steps(monkeypatch: pytest.MonkeyPatch) -> No
     """Attention to earlier positions, listeners, and rules about single steps."""
     decoding_kernels(torch.float32)
     model = recurrent_model("post", "sinusoidal", scaled=True)
-    model.pack(torch.float32)
+    engine = build(model)
     batch = batch_of(model, [0, 1])
-    expected = search(model, batch, "beam")
+    expected = search(engine, batch, "beam")
     with model.listen(lambda seen: None):
-        assert {n: each[0].tokens for n, each in search(model, batch, "beam").items()} == {
+        assert {n: each[0].tokens for n, each in search(engine, batch, "beam").items()} == {
             n: each[0].tokens for n, each in expected.items()
         }
     calls: list[object] = []
-    monkeypatch.setattr(Transformer, "greedy_outputs", lambda *given, **named: calls.append(1))
+    monkeypatch.setattr(NativeDecoder, "greedy", lambda *given: calls.append(1))
     for changes in ({"no_repeat_ngram": 2}, {"min_length": 2}, {"method": "sample", "seed": 1}, {"beam_size": 2}):
         options = Decoding.model_validate({"method": "beam", "beam_size": 1, **changes})
-        list(strategy_of(options).search(model, [batch], lambda numbers: contextlib.nullcontext()))
+        list(strategy_of(options).search(engine, [batch], lambda numbers: contextlib.nullcontext()))
     assert not calls

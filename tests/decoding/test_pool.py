@@ -16,8 +16,10 @@ from sparsenmt.decoding.beam import Beam, SearchPool, beam_search
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.strategies import EncodedBatch, Results
 from sparsenmt.decoding.translate import translate_lines
+from sparsenmt.engine.build import build
+from sparsenmt.engine.native_engine import NativeEngine
+from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.model.kv_cache import KVCache
-from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.support import encode, invented_lines, naive_beam, sources, tiny_bundle, tiny_model
 from tests.decoding.test_beam import assert_same, options
@@ -40,16 +42,16 @@ def merging() -> Iterator[list[int]]:
         yield counts
 
 
-def beam_of(model: Transformer, rows: Rows, limits: list[int], numbers: list[int], chosen: Decoding) -> Beam:
-    return Beam(model, EncodedBatch(encode(model, rows), torch.tensor(limits), numbers, numbers), chosen)
+def beam_of(engine: TorchEngine, rows: Rows, limits: list[int], numbers: list[int], chosen: Decoding) -> Beam:
+    return Beam(engine, EncodedBatch(encode(engine.model, rows), torch.tensor(limits), numbers, numbers), chosen)
 
 
-def search(model: Transformer, batches: list[Rows], limits: list[list[int]], chosen: Decoding) -> Results:
+def search(engine: TorchEngine, batches: list[Rows], limits: list[list[int]], chosen: Decoding) -> Results:
     """Over batches, one after the other; sentences are numbered through, from 100."""
     pool, found, number = SearchPool(lambda numbers: nullcontext()), Results(), 100
     for rows, own in zip(batches, limits, strict=True):
         numbers = list(range(number, number := number + len(rows)))
-        now = pool.run(beam_of(model, rows, own, numbers, chosen))
+        now = pool.run(beam_of(engine, rows, own, numbers, chosen))
         assert not now.keys() & found.keys() and len(pool.waiting) <= max(map(len, batches))
         found |= now
         assert sorted([*found, *pool.waiting]) == list(range(100, number))
@@ -75,7 +77,7 @@ def test_equals_plain_loops_with_all_options_drawn(seed: int, share: int, monkey
     limits = [[draw.randint(chosen.min_length + 1, 14) for _ in rows] for rows in batches]
     model = tiny_model(seed, ending=draw.choice([-2.0, 1.0, 2.5]))
     with merging() as counts:
-        found = search(model, batches, limits, chosen)
+        found = search(TorchEngine(model), batches, limits, chosen)
     rows, most = ([each for batch in parts for each in batch] for parts in (batches, limits))
     for number, (row, limit) in enumerate(zip(rows, most, strict=True), 100):
         assert_same(found[number], naive_beam(model, row, limit, chosen))
@@ -86,15 +88,16 @@ def test_equals_plain_loops_with_all_options_drawn(seed: int, share: int, monkey
 def test_with_the_compiled_step() -> None:
     decoding_kernels(torch.float32)
     model = random_model(torch.float32, dimension=64, feed_forward=96)
-    model.pack(torch.float32)
+    engine = build(model)
+    assert isinstance(engine, NativeEngine)
     chosen, draw = options(beam_size=3, length_penalty="average"), random.Random(1)
     batches = [sources(seed, [draw.randint(2, 9) for _ in range(20)]) for seed in range(3)]
     limits = [[draw.randint(2, 30) for _ in rows] for rows in batches]
     with mock.patch.object(Beam, "merge", autospec=True, side_effect=Beam.merge) as merge:
-        found = search(model, batches, limits, chosen)
+        found = search(engine, batches, limits, chosen)
     assert max(1 + len(call.args[1]) for call in merge.call_args_list) == 3
     for b, (rows, own) in enumerate(zip(batches, limits, strict=True)):
-        alone = beam_search(model, encode(model, rows), torch.tensor(own), chosen)
+        alone = beam_search(engine, encode(model, rows), torch.tensor(own), chosen)
         for i, expected in enumerate(alone):
             mine: list[Hypothesis] = found[100 + 20 * b + i]
             assert [each.tokens for each in mine] == [each.tokens for each in expected]
@@ -103,10 +106,10 @@ def test_with_the_compiled_step() -> None:
 
 def test_searches_that_cannot_merge_are_finished_at_once() -> None:
     """Layer by layer nothing is merged: each batch is finished when it was searched."""
-    model, chosen = tiny_model(3, ending=1.0), options(beam_size=2)
+    engine, chosen = TorchEngine(tiny_model(3, ending=1.0)), options(beam_size=2)
     pool = SearchPool(lambda numbers: nullcontext())
     rows = sources(3, [4] * 16)
-    assert sorted(pool.run(beam_of(model, rows, [9] * 16, list(range(16)), chosen))) == list(range(16))
+    assert sorted(pool.run(beam_of(engine, rows, [9] * 16, list(range(16)), chosen))) == list(range(16))
     assert not pool.waiting
 
 
@@ -140,7 +143,7 @@ def test_long_ones_are_not_kept_beside_many_short_ones(monkeypatch: pytest.Monke
 
     with merging():
         monkeypatch.setattr(Beam, "merge", noted)
-        found = search(model, batches, limits, chosen)
+        found = search(TorchEngine(model), batches, limits, chosen)
     assert len(found) == sum(map(len, batches))
     most = max(len(rows) * max(map(len, rows)) for rows in batches)
     assert max(count for count, *_ in merged) > 1
@@ -149,7 +152,7 @@ def test_long_ones_are_not_kept_beside_many_short_ones(monkeypatch: pytest.Monke
 
 def test_whoever_runs_out_of_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SHARE", 2)
-    model, chosen, named = tiny_model(3, ending=-3.0), options(beam_size=2), list[list[int]]()
+    engine, chosen, named = TorchEngine(tiny_model(3, ending=-3.0)), options(beam_size=2), list[list[int]]()
 
     @contextmanager
     def naming(numbers: list[int]) -> Iterator[None]:
@@ -166,7 +169,7 @@ def test_whoever_runs_out_of_memory_is_named(monkeypatch: pytest.MonkeyPatch) ->
     with merging():
         for first in (0, 4):
             numbers = list(range(first, first + 4))
-            found = pool.run(beam_of(model, sources(1, [4] * 4), [20, 3, 20, 3], numbers, chosen))
+            found = pool.run(beam_of(engine, sources(1, [4] * 4), [20, 3, 20, 3], numbers, chosen))
             assert not found.keys() & {0, 2}
         monkeypatch.setattr(Beam, "merge", fail)
         with pytest.raises(MemoryError):

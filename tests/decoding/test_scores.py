@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from sparsenmt.data.vocabulary import EOS
-from sparsenmt.decoding.scores import candidates, forbid, length_penalty, log_normalizer, maximum_length
+from sparsenmt.decoding.scores import forbid, length_penalty, maximum_length, next_rules
+from sparsenmt.engine.candidates import candidates, log_normalizer
+from sparsenmt.native.kernels import kernels
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.support import banned
 
@@ -78,14 +80,25 @@ def test_the_shortest_output_forbids_the_end_of_the_last_line_only() -> None:
 @pytest.mark.parametrize("values", [{}, {"min_length": 4}, {"no_repeat_ngram": 2}, {"unknown": "forbid"}])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("vocabulary", [7, 29])
-def test_candidates_equal_plain_loops(values: dict[str, Any], dtype: torch.dtype, vocabulary: int) -> None:
+@pytest.mark.parametrize("native", [False, True])
+def test_candidates_equal_plain_loops(
+    values: dict[str, Any], dtype: torch.dtype, vocabulary: int, native: bool
+) -> None:
     torch.manual_seed(0)
     logits, scores = torch.randn(6, vocabulary, dtype=dtype), torch.randn(3, 2, dtype=dtype)
     scores[1, 1] = -math.inf
     chosen, row = options(**values), [5, 6, 5]
-    best, parents, pieces = candidates(logits.clone(), torch.tensor([row] * 6), scores, 8, chosen)
+    rules = next_rules(torch.tensor([row] * 6), chosen)
+    best, parents, pieces = candidates(
+        logits.clone(),
+        scores,
+        lambda own: rules.forbid(own, rules.tokens),
+        rules.never,
+        8,
+        kernels() if native else None,
+    )
     gone = banned(row, vocabulary, chosen)
-    for b, found in enumerate(zip(best.tolist(), parents.tolist(), pieces.tolist(), strict=True)):
+    for b, mine in enumerate(zip(best.tolist(), parents.tolist(), pieces.tolist(), strict=True)):
         expected = sorted(
             (
                 (float(logits[2 * b + j].log_softmax(-1)[piece] + scores[b, j]), j, piece)
@@ -95,6 +108,6 @@ def test_candidates_equal_plain_loops(values: dict[str, Any], dtype: torch.dtype
             ),
             reverse=True,
         )[:8]
-        there = [each for each in zip(*found, strict=True) if each[0] > -math.inf]
+        there = [each for each in zip(*mine, strict=True) if each[0] > -math.inf]
         assert [each[1:] for each in there] == [each[1:] for each in expected]
         assert [each[0] for each in there] == pytest.approx([each[0] for each in expected], abs=1e-5)

@@ -15,11 +15,11 @@ from sparsenmt.data.tokenizers.frame import Frame, FramePair
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.data.vocabulary import SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
 from sparsenmt.decoding.translate import Translation, translate_lines
-from sparsenmt.model.linear import ListedProduct
-from sparsenmt.model.transformer import Transformer
+from sparsenmt.engine.build import packs
+from sparsenmt.engine.native_engine import NativeEngine
 from sparsenmt.native.kernels import kernels
 from sparsenmt.recipe.schema import Decoding, TokenizerSection
-from tests.decoding.support import TinyBundle, invented_lines, tiny_bundle, tiny_model
+from tests.decoding.support import TinyBundle, invented_lines, packed, tiny_bundle, tiny_model
 
 METHODS: list[dict[str, Any]] = [
     {"method": "beam", "beam_size": 3},
@@ -52,9 +52,9 @@ def with_shortlist(bundle: TinyBundle, *, whole: bool = False) -> TinyBundle:
 )
 def test_a_shortlist_of_all_tokens_changes_nothing(method: dict[str, Any], dtype: torch.dtype) -> None:
     bundle = tiny_bundle(2, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
-    if not bundle.model.packs(dtype):
+    if not packs(bundle.model, dtype):
         pytest.skip("this machine has no such products")
-    bundle.model.pack(dtype)
+    bundle = packed(bundle, dtype)
     expected = translate(bundle, LINES, method, batch_tokens=60)
     found = translate(with_shortlist(bundle, whole=True), LINES, method, batch_tokens=60)
     for mine, theirs in zip(found, expected, strict=True):
@@ -92,17 +92,16 @@ def test_kernels_read_the_rows_of_the_batch_only(listed: bool, monkeypatch: pyte
     method = METHODS[0]
     expected = [each.text for each in translate(with_shortlist(tiny_bundle(2)), LINES, method)]
     gathered: list[int] = []
-    gather = Transformer.output_of
+    gather = NativeEngine._product_of
 
-    def noting(model: Transformer, tokens: torch.Tensor) -> Any:
+    def noting(engine: NativeEngine, tokens: torch.Tensor) -> Any:
         gathered.append(len(tokens))
-        return gather(model, tokens)
+        return gather(engine, tokens)
 
-    monkeypatch.setattr(Transformer, "output_of", noting)
-    bundle = with_shortlist(tiny_bundle(2, dtype=torch.float32))
-    bundle.model.pack(torch.float32)
+    monkeypatch.setattr(NativeEngine, "_product_of", noting)
+    bundle = packed(with_shortlist(tiny_bundle(2, dtype=torch.float32)), torch.float32)
     if not listed:
-        monkeypatch.setattr(ListedProduct, "continuations", lambda *_: None)
+        monkeypatch.setattr(NativeEngine, "_listed", None)
     elif (found := kernels()) is None or torch.float32 not in found.layout.dtypes:
         pytest.skip("this machine has no such products")
     assert [each.text for each in translate(bundle, LINES, method)] == expected

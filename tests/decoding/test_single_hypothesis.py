@@ -15,6 +15,7 @@ from sparsenmt.decoding.greedy import GreedySearch
 from sparsenmt.decoding.sampling import SamplingSearch
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.strategies import EncodedBatch, Strategy
+from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.support import (
@@ -47,7 +48,7 @@ def search(
 ) -> list[Hypothesis]:
     """Search one batch; ``numbers`` are those of the lines in the input."""
     batch = EncodedBatch(encode(model, rows), torch.tensor(limits), list(range(len(rows))), list(numbers))
-    (results,) = strategy.search(model, [batch], lambda sentences: nullcontext())
+    (results,) = strategy.search(TorchEngine(model), [batch], lambda sentences: nullcontext())
     return [only for number in range(len(rows)) for only in results[number]]
 
 

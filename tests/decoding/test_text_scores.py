@@ -13,6 +13,7 @@ from torch import Tensor
 from sparsenmt.data.vocabulary import BOS, EOS, PAD
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
 from sparsenmt.decoding.text_scores import TextReading, score_text
+from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.errors import UserError
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.schema import Decoding
@@ -35,7 +36,7 @@ def model_of(memory: int, **site: Any) -> Transformer:
 
 
 def scores(model: Transformer, length: int, memory: int, rows: int = 4) -> Tensor:
-    parts = score_text(model, TEXT, TextReading(length, memory, rows, None), CPU)
+    parts = score_text(TorchEngine(model), TEXT, TextReading(length, memory, rows, None), CPU)
     return torch.cat(list(parts))
 
 
@@ -85,12 +86,12 @@ def test_prompts_are_continued(options: dict[str, Any], lines: int) -> None:
     batch = EncodedBatch(model.no_source(2), torch.tensor([12, 20]), [0, 1], [0, 1], prompts)
     decoding = Decoding(**options, length_penalty="none", max_lines=lines)
     found = {}
-    for results in strategy_of(decoding).search(model, [batch], lambda numbers: NOWHERE()):
+    for results in strategy_of(decoding).search(TorchEngine(model), [batch], lambda numbers: NOWHERE()):
         found.update(results)
     for number, limit in ((0, 12), (1, 20)):
         for each in found[number]:
             text = np.array([*prompts[number].tolist(), *each.tokens, *([3] if each.ended else [])])
-            cut = torch.cat(list(score_text(model, text, TextReading(1, 16, 1, None), CPU)))
+            cut = torch.cat(list(score_text(TorchEngine(model), text, TextReading(1, 16, 1, None), CPU)))
             assert float(cut[7:].sum()) == pytest.approx(each.log_probability, abs=1e-9)
             assert len(each.tokens) + each.ended <= limit
             ends = each.tokens.count(EOS)
@@ -108,6 +109,6 @@ def test_beam_search_finds_the_best_two_lines() -> None:
     wanted = sorted(map(log_probability, candidates), reverse=True)
     batch = EncodedBatch(model.no_source(1), torch.tensor([limit]), [0], [0], torch.from_numpy(prompt)[None])
     decoding = Decoding(beam_size=TARGET_SIZE**3, length_penalty="none", max_lines=2)
-    found, *_ = strategy_of(decoding).search(model, [batch], lambda numbers: NOWHERE())
+    found, *_ = strategy_of(decoding).search(TorchEngine(model), [batch], lambda numbers: NOWHERE())
     ended = [each for each in found[0] if each.ended]
     assert [each.log_probability for each in ended] == pytest.approx(wanted, abs=1e-9)

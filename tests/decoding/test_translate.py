@@ -13,11 +13,13 @@ from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding import translate as translate_module
 from sparsenmt.decoding.translate import Translation, one_line, sparsity_rate, translate_lines
+from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.errors import UserError
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.sockets import Gates, MemoryFilter
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.support import TinyBundle, invented_lines, naive_beam, tiny_bundle
+from tests.decoding.support import packed as engine_of
 
 METHODS = [{"method": "beam", "beam_size": 3}, {"method": "greedy"}, {"method": "sample", "seed": 5}]
 LINES = invented_lines(17, 3)
@@ -59,7 +61,7 @@ def test_company_does_not_matter(method: dict[str, object], packed: bool) -> Non
     and shuffled."""
     bundle = tiny_bundle(2)
     if packed:
-        bundle.model.pack(torch.float64)
+        bundle = engine_of(bundle, torch.float64)
     together = translate(bundle, LINES, **method)
     assert_same(translate(bundle, LINES, **method, batch_tokens=1), together)
     assert_same(translate(bundle, LINES, **method, batch_tokens=150), together)
@@ -85,9 +87,9 @@ def test_long_runs_begin_windows_without_old_buffers(monkeypatch: pytest.MonkeyP
     """The translations are the same, to the last bit; the first windows of a short run keep their buffers."""
     bundle, chosen, seen = tiny_bundle(2, dtype=torch.float32), options(beam_size=3), list[str]()
     whole = list(translate_lines(bundle, input_lines(LINES), chosen, window=5))
-    release = type(bundle.model).release_buffers
+    release = TorchEngine.release
     monkeypatch.setattr(translate_module, "trim_heap", lambda: seen.append("trimmed"))
-    monkeypatch.setattr(type(bundle.model), "release_buffers", lambda self: (seen.append("released"), release(self)))
+    monkeypatch.setattr(TorchEngine, "release", lambda self: (seen.append("released"), release(self)))
     monkeypatch.setattr(translate_module, "_TRIM_AFTER", math.inf)
     assert list(translate_lines(bundle, input_lines(LINES), chosen, window=5)) == whole and not seen
     monkeypatch.setattr(translate_module, "_TRIM_AFTER", -1.0)

@@ -19,8 +19,10 @@ from torch.optim import AdamW
 
 from sparsenmt.assemble import build_model
 from sparsenmt.data.batching import Batch
-from sparsenmt.decoding.search_output import SearchOutput
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
+from sparsenmt.engine.build import build
+from sparsenmt.engine.contract import Engine
+from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.errors import UserError
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
@@ -81,6 +83,7 @@ ALLOWED: Mapping[tuple[Kind, str], tuple[int, str]] = {
     ("read", "decoding/beam.py: results"): (4, "places of finished sentences, once for each sentence"),
     ("read", "decoding/beam.py: <listcomp>"): (6 * 4, "results of finished sentences"),
     ("read", "decoding/beam.py: sentence_numbers"): (1, "numbers of the sentences, once a search"),
+    ("read", "engine/torch_engine.py: _picked"): (2 * LENGTH, "whether scores are finite, once a step"),
     ("read", "decoding/single_hypothesis.py: extend_hypotheses"): (2 * (2 * LENGTH + 6 * 4), "as in beam search"),
     ("read", "decoding/sampling.py: picker"): (1, "length of the random numbers, once a search"),
     ("upload", "decoding/sampling.py: make_sampler"): (1, "random numbers, once a search"),
@@ -122,6 +125,7 @@ class Run:
     model: Transformer
     source: Source
     target: Tensor  # (B, T)
+    engine: Engine | None = None
 
     def memories(self, *, compact: bool) -> dict[int, Memory]:
         encoded = self.model.encode(self.source, exits=self.model.plan.encoder_exits, compact=compact)
@@ -174,7 +178,7 @@ def loss(run: Run) -> None:
         with run.fake.unrecorded():
             memory = run.memories(compact=False)[run.model.plan.encoder_exits[-1]]
             (states, *_) = run.model.decode(run.target, memory).values()
-        negative_log_likelihood(run.model, states.flatten(0, 1), run.target.flatten())
+        negative_log_likelihood(run.model.project, states.flatten(0, 1), run.target.flatten())
 
 
 def update(run: Run) -> None:
@@ -205,7 +209,8 @@ def search(run: Run) -> None:
     numbers = list(range(len(run.target)))
     for name in SEARCHES:
         strategy = strategy_of(Decoding(method=name, beam_size=2))
-        found = strategy.search(model, [EncodedBatch(memory, limits, numbers, numbers)], lambda _: nullcontext())
+        engine = run.engine or TorchEngine(model)
+        found = strategy.search(engine, [EncodedBatch(memory, limits, numbers, numbers)], lambda _: nullcontext())
         assert sorted(number for results in found for number in results) == numbers
 
 
@@ -239,7 +244,7 @@ def run_parts(case: Case, parts: Sequence[Part] = PARTS) -> list[str]:
             RUNS[part](run)
             found += undeclared(fake, part)
         with fake.unrecorded():
-            run.model.pack(torch.float32, final=True)
+            run.engine = build(run.model, final=True)
         fake.events.clear()
         RUNS[parts[-1]](run)
         found += undeclared(fake, f"packed {parts[-1]}")
@@ -281,7 +286,7 @@ PLANTS: Mapping[Part, tuple[type, str]] = {
     "decode": (Transformer, "decode"),
     "loss": (Transformer, "project"),
     "update": (AdamW, "step"),
-    "search": (SearchOutput, "project"),
+    "search": (TorchEngine, "_logits"),
 }
 """Part -> the method that is damaged in it."""
 

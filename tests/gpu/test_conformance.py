@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.decoding.strategies import EncodedBatch, Results, strategy_of
+from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import Source
 from sparsenmt.recipe.schema import Decoding
@@ -50,7 +51,7 @@ def translations(bench: Bench, method: str) -> Results:
     limits, numbers = torch.full((rows,), 8, device=memory.valid.device), list(range(rows))
     strategy, found = strategy_of(Decoding(method=method, beam_size=3)), dict[int, object]()
     for results in strategy.search(
-        bench.model, [EncodedBatch(memory, limits, numbers, numbers)], lambda _: nullcontext()
+        TorchEngine(bench.model), [EncodedBatch(memory, limits, numbers, numbers)], lambda _: nullcontext()
     ):
         found |= results
     return {number: hypotheses for number, hypotheses in found.items()}  # type: ignore[misc]

@@ -20,6 +20,7 @@ from sparsenmt.assemble import build_model
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
+from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.importers.foreign_model import ForeignModel
 from sparsenmt.importers.huggingface import Config, convert, read_weights, weight_files
 from sparsenmt.importers.huggingface_tokenizers import HuggingFaceTokenizers
@@ -128,7 +129,7 @@ class Imported:
         numbers = list(range(count))
         batch = EncodedBatch(memory, torch.full((count,), limit), numbers, numbers)
         best: dict[int, list[int]] = {}
-        for results in strategy_of(options).search(model, [batch], lambda chosen: nullcontext()):
+        for results in strategy_of(options).search(TorchEngine(model), [batch], lambda chosen: nullcontext()):
             for number, hypotheses in results.items():
                 tokens = [BOS, *hypotheses[0].tokens, *([EOS] if hypotheses[0].ended else [])]
                 if beam == 1 or all(each.ended and len(each.tokens) < limit - 1 for each in hypotheses):

@@ -75,7 +75,7 @@ def test_a_search_with_a_shortlist(model: Path) -> None:
         (found,) = [
             results[0]
             for results in strategy_of(options).search(
-                bundle.model, [batch], lambda chosen: pytest.MonkeyPatch.context()
+                bundle.engine, [batch], lambda chosen: pytest.MonkeyPatch.context()
             )
             if results
         ]

@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from sparsenmt.engine.build import build
 from sparsenmt.model.protocol import AttentionSeen, Source
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.native.encoder import EncoderStack
-from tests.model.support import random_model, random_source
+from tests.model.support import layer_by_layer, random_model, random_source
 from tests.native.libraries import decoding_kernels
 
 SIZES = {"dimension": 64, "feed_forward": 96, "heads": 4, "encoder_layers": 3}
@@ -43,7 +44,7 @@ def compiled() -> None:
 
 def packed(dtype: torch.dtype = torch.float32, **keys: Any) -> Transformer:
     model = random_model(torch.float32, **{**SIZES, **keys})
-    model.pack(dtype)
+    build(model, dtype)
     return model
 
 
@@ -58,7 +59,7 @@ def calls(model: Transformer, source: Source, exits: tuple[int, ...] | None = No
 def without(model: Transformer) -> Transformer:
     """The same model, layer by layer."""
     other = copy.deepcopy(model)
-    other.encoder.compiled = None
+    layer_by_layer(other)
     return other
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import nullcontext
 from typing import Any
 from unittest import mock
@@ -10,11 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.model.linear import Packing
+from sparsenmt.engine.build import build
+from sparsenmt.engine.products import CompiledProduct
 from sparsenmt.model.protocol import AttentionSeen, Source
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.native.steps import LayerStack
-from tests.model.support import random_model, random_source, random_target
+from tests.model.support import layer_by_layer, random_model, random_source, random_target
 from tests.native.libraries import decoding_kernels
 
 SIZES = {"dimension": 64, "feed_forward": 96, "heads": 4, "decoder_layers": 3}
@@ -43,7 +45,7 @@ def compiled() -> None:
 
 def packed(dtype: torch.dtype = torch.float32, **keys: Any) -> Transformer:
     model = random_model(torch.float32, **{**SIZES, **keys})
-    model.pack(dtype)
+    build(model, dtype)
     return model
 
 
@@ -92,7 +94,7 @@ def calls(
 def assert_one_call_is_all(model: Transformer, source: Source) -> None:
     """Every step is one call, and gives what the layers give one by one."""
     found, count = calls(model, source)
-    model.decoder.compiled = None
+    layer_by_layer(model)
     expected, none = calls(model, source)
     assert (count, none) == (len(expected), 0)
     for ours, theirs in zip(found, expected, strict=True):
@@ -110,7 +112,7 @@ def test_rounded_products(dtype: torch.dtype, tolerance: float) -> None:
     decoding_kernels(dtype)
     model, source = packed(dtype), random_source()
     found, count = calls(model, source)
-    model.decoder.compiled = None
+    layer_by_layer(model)
     for ours, theirs in zip(found, search(model, source), strict=True):
         assert float((ours - theirs).abs().max()) <= tolerance * float(theirs.abs().max())
     assert count == len(found)
@@ -127,10 +129,9 @@ def test_fewer_layers() -> None:
     source = random_source()
     for depth in (1, 2, 3):
         found, count = calls(model, source, depth)
-        compiled = model.decoder.compiled
-        model.decoder.compiled = None
-        expected = search(model, source, depth)
-        model.decoder.compiled = compiled
+        other = copy.deepcopy(model)
+        layer_by_layer(other)
+        expected = search(other, source, depth)
         assert count == len(found)
         torch.testing.assert_close(torch.cat(found), torch.cat(expected), atol=2e-5, rtol=2e-5)
 
@@ -140,7 +141,7 @@ def test_one_step_goes_layer_by_layer(step: int) -> None:
     """Also after sentences are finished, whose memory has stayed in the cache until then."""
     model, source = packed(), random_source((7, 4, 6, 5))
     found, count = calls(model, source, heard=step)
-    model.decoder.compiled = None
+    layer_by_layer(model)
     expected = search(model, source)
     assert count == len(found) - 1
     for ours, theirs in zip(found, expected, strict=True):
@@ -170,5 +171,5 @@ def test_gradients_and_several_positions_go_layer_by_layer() -> None:
 def test_packing_in_the_kernels_layout_is_for_what_is_compiled() -> None:
     """An encoder that goes layer by layer multiplies with the matrix library."""
     model = packed(attention={"encoder_self": {"pattern": {"name": "toy_lookback", "left": 2}}})
-    assert type(model.decoder.layers[0].own.o.packed) is not type(model.encoder.layers[0].own.o.packed)
-    assert Packing().compiled is False
+    encoder, decoder = (stack.layers[0].own.o.product for stack in (model.encoder, model.decoder))
+    assert isinstance(decoder, CompiledProduct) and not isinstance(encoder, CompiledProduct)

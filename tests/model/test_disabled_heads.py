@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from sparsenmt.engine.build import build
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.transformer import Transformer
@@ -81,7 +82,7 @@ def test_packed_step_by_step_and_in_training() -> None:
     size = model.decoder.layers[0].own.head_size
     unread = model.decoder.layers[0].own.o.weight.grad[:, size : 3 * size]
     assert not bool(unread.any())
-    model.pack(torch.float32)
+    build(model)
     with torch.inference_mode():
         memories = model.encode(random_source()).memories
         cache = model.new_cache(memories[max(memories)])

@@ -11,10 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from sparsenmt.engine.build import build
+from sparsenmt.engine.search_cache import SearchCache
+from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.model.attention import KeysValues
-from sparsenmt.model.kv_cache import BufferPool, KVCache
+from sparsenmt.model.kv_cache import BufferPool
 from sparsenmt.model.memory import Memory
-from sparsenmt.model.protocol import DecoderCache
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.native.steps import LayerStack
 from tests.model.support import random_model, random_source, random_target
@@ -43,7 +45,7 @@ class Search:
     def __init__(self, model: Transformer, lengths: tuple[int, ...], seed: int) -> None:
         self.model = model
         memory = model.encode(random_source(lengths, seed), compact=True).memories[model.plan.encoder_exits[-1]]
-        self.cache: DecoderCache = model.new_cache(memory)
+        self.cache = model.new_cache(memory)
         self.parts = [memory.select(torch.tensor([i])) for i in range(len(lengths))]
         self.rows: list[Tensor] = [torch.empty(0, dtype=torch.long)] * (EACH * len(lengths))
 
@@ -115,7 +117,7 @@ def test_in_one_call(keys: dict[str, Any], listening: bool) -> None:
     """And layer by layer in between, as long as somebody listens."""
     decoding_kernels(torch.float32)
     model = random_model(torch.float32, **{**SIZES, **keys})
-    model.pack(torch.float32)
+    build(model)
     with mock.patch.object(LayerStack, "run", autospec=True, side_effect=LayerStack.run) as run:
         search_together(model, listening=listening)
     assert run.call_count == 3 + 6 + 1 + (0 if listening else 2) + 1 + 3 + 1
@@ -126,7 +128,7 @@ def test_caches_that_the_compiled_step_reads_can_merge() -> None:
     decoding_kernels(torch.float32)
     for keys, can_merge in (({}, True), (LAYER_BY_LAYER["a window"], False)):
         model = random_model(torch.float32, **{**SIZES, **keys})
-        model.pack(torch.float32)
+        build(model)
         search = Search(model, (3, 4), 1)
         assert search.cache.can_merge is can_merge  # from the beginning
         search.go_on(1, 1)
@@ -147,7 +149,6 @@ def test_what_has_left_is_not_taken_along() -> None:
     search.keep(1)
     search.merge()
     cache = search.cache
-    assert isinstance(cache, KVCache)
     assert {own.values.content.shape[:2] for own in cache._steps.values()} == {(2, EACH)}
     assert {kv.values.shape[0] for kv in cache._memory_kv.values()} == {1}
 
@@ -183,24 +184,28 @@ def test_a_search_of_few_rows_leaves_large_buffers_to_others() -> None:
 
 @torch.inference_mode()
 def test_buffers_are_kept_for_the_next_search_until_they_are_released() -> None:
-    model = random_model()
+    engine, rows = TorchEngine(random_model()), random_target(3, 1)
+    memory = engine.encode(random_source(), compact=True).memory
 
-    def search() -> None:
-        Search(model, (3, 2), 0).go_on(2, seed=1)
+    def search() -> SearchCache:
+        cache = engine.new_cache(memory)
+        for _ in range(2):
+            engine.step(rows, cache)
+        return cache
+
+    def free() -> set[int]:
+        gc.collect()  # the cache ends with the search
+        return {buffer.data_ptr() for buffer in engine._buffers._free}
 
     search()
-    gc.collect()  # the cache ends with the search
-    kept = {buffer.data_ptr() for buffer in model._buffer_pool._free}
+    kept = free()
     assert kept
     search()
-    gc.collect()
-    assert {buffer.data_ptr() for buffer in model._buffer_pool._free} == kept
-    late = Search(model, (3, 2), 0)
-    late.go_on(2, seed=1)
-    model.release_buffers()
+    assert free() == kept
+    late = search()
+    engine.release()
     del late
-    gc.collect()
-    assert not model._buffer_pool._free
+    assert not free()
 
 
 @pytest.mark.parametrize("transposed", [False, True])

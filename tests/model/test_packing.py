@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import copy
-import math
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.decoding.scores import candidates, never
-from sparsenmt.model.linear import ACTIVATIONS, Activation, ListedProduct, packed_product
+from sparsenmt.decoding.scores import next_rules
+from sparsenmt.engine.build import build, fastest_dtype, packs
+from sparsenmt.engine.contract import Continuations, Engine
+from sparsenmt.engine.native_engine import NativeEngine
+from sparsenmt.engine.products import packed_product
+from sparsenmt.engine.search_cache import SearchCache
+from sparsenmt.engine.torch_engine import TorchEngine
+from sparsenmt.model.kv_cache import KVCache
+from sparsenmt.model.linear import ACTIVATIONS, Activation
+from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
-from sparsenmt.model.transformer import Transformer
+from sparsenmt.native.onednn import works
 from sparsenmt.native.packing import pack
 from sparsenmt.native.token_lists import TokenLists
 from sparsenmt.recipe.schema import Decoding
@@ -34,12 +42,12 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def logits(model: Transformer, source: Source, target: Tensor) -> Tensor:
+def logits(engine: Engine, source: Source, target: Tensor) -> Tensor:
     """(B * R, T, V), decoded step by step from a compacted memory."""
     with torch.no_grad():
-        cache = model.new_cache(next(iter(model.encode(source, compact=True).memories.values())))
-        steps = [model.decode(target[:, i : i + 1], cache.memory, cache=cache) for i in range(target.shape[1])]
-        return model.project(torch.cat([next(iter(step.values())) for step in steps], 1)).float()
+        cache = engine.new_cache(engine.encode(source, compact=True).memory)
+        steps = [engine.step(target[:, i : i + 1], cache) for i in range(target.shape[1])]
+        return engine.project(torch.cat(steps, 1)).float()
 
 
 @pytest.mark.parametrize("keys", MODELS.values(), ids=MODELS)
@@ -62,25 +70,22 @@ def test_packed_equals_unpacked(
         pytest.skip("only compiled products are in int8")
     if dtype == torch.int8:
         decoding_kernels(dtype)
-    assert model.packs(dtype)
+    assert packs(model, dtype)
     source, target = random_source(), random_target(6, 5)
-    expected = logits(model, source, target)
-    packed = copy.deepcopy(model)
-    packed.pack(dtype, final=final)
-    found = logits(packed, source, target)
+    expected = logits(TorchEngine(model), source, target)
+    found = logits(build(copy.deepcopy(model), dtype, final=final), source, target)
     assert float((found - expected).abs().max()) <= tolerance * float(expected.abs().max())
-    assert (packed.state_dict()["decoder.layers.0.self.o.weight"].numel() == 0) == final
-    assert packed.state_dict().keys() == model.state_dict().keys()
 
 
 def test_packing_keeps_what_methods_learn_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARSENMT_NATIVE", "0")  # where only products are in bf16, all parameters are kept
     keys = MODELS["a learned transform and a filter"]
     model = random_model(torch.float32, **keys)
-    model.pack(torch.bfloat16)
+    build(model, torch.bfloat16)
     kinds = {name: p.dtype for name, p in model.named_parameters()}
     assert kinds["decoder.steps.0.cross.transform.sharpness"] == kinds["memory.output.0.bias"] == torch.float32
-    assert kinds["decoder.layers.0.self.q.weight"] == torch.bfloat16
+    assert kinds["decoder.layers.0.self_norm.weight"] == torch.bfloat16
+    assert "decoder.layers.0.self.q.weight" not in kinds, "unpacked weights are released"
     assert not any(p.requires_grad for p in model.parameters()) and not model.training
 
 
@@ -93,74 +98,77 @@ def test_packed_product(activation: Activation, bias: bool) -> None:
     torch.testing.assert_close(packed_product(weight, offset, activation)(x), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_without_the_private_operators_products_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Gone:
-        def __getattr__(self, name: str) -> None:
-            raise AttributeError(name)
+class Gone:
+    def __getattr__(self, name: str) -> None:
+        raise AttributeError(name)
 
-    monkeypatch.setattr(torch.ops, "mkldnn", Gone())
+
+class Wrong:
+    def _reorder_linear_weight(self, weight: Tensor, rows: int) -> Tensor:
+        return weight
+
+    def _linear_pointwise(self, x: Tensor, weight: Tensor, *rest: Any) -> Tensor:
+        return 1.01 * torch.nn.functional.linear(x, weight)
+
+
+@pytest.mark.parametrize("operators", [Gone(), Wrong()])
+def test_without_right_private_operators_products_are_plain(operators: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.ops, "mkldnn", operators)
+    works.cache_clear()
     weight, x = torch.randn(12, 8), torch.randn(3, 8)
-    assert torch.equal(packed_product(weight, None)(x), torch.nn.functional.linear(x, weight))
-
-
-def test_a_wrong_packed_product_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Wrong:
-        def _reorder_linear_weight(self, weight: Tensor, rows: int) -> Tensor:
-            return weight
-
-        def _linear_pointwise(self, x: Tensor, weight: Tensor, *rest: Any) -> Tensor:
-            return 1.01 * torch.nn.functional.linear(x, weight)
-
-    monkeypatch.setattr(torch.ops, "mkldnn", Wrong())
-    weight, x = torch.randn(12, 8), torch.randn(3, 8)
-    assert torch.equal(packed_product(weight, None)(x), torch.nn.functional.linear(x, weight))
+    found = packed_product(weight, None)
+    works.cache_clear()
+    assert torch.equal(found(x), torch.nn.functional.linear(x, weight))
 
 
 def test_the_fastest_is_one_that_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     model = random_model(torch.float32)
-    assert model.packs(model.fastest_dtype())
-    monkeypatch.setattr("sparsenmt.model.transformer.rounds", lambda weight, dtype: False)
-    assert model.fastest_dtype() == torch.float32 and not model.packs(torch.int8)
+    assert packs(model, fastest_dtype(model))
+    monkeypatch.setattr("sparsenmt.engine.build.rounds", lambda weight, dtype: False)
+    assert fastest_dtype(model) == torch.float32 and not packs(model, torch.int8)
 
 
-@pytest.mark.parametrize("unknown", ["allow", "forbid"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
-def test_continuations_without_logits(dtype: torch.dtype, unknown: str) -> None:
-    """Those of `candidates` in the logits, wherever they are found; elsewhere nothing."""
-    decoding_kernels(dtype)
-    model = random_model(torch.float32)
-    assert model.packs(dtype)
-    rows, scores, chosen = torch.randn(40, 16), -torch.rand(8, 5), Decoding.model_validate({"unknown": unknown})
-    gone = never(chosen)
-    assert model.continuations(rows, scores, gone, 6) is None  # nothing is packed
-    model.pack(dtype)
-    found = model.continuations(rows, scores, gone, 6)
-    assert found is not None
-    expected = candidates(model.project(rows), torch.empty(40, 0, dtype=torch.long), scores, 6, chosen)
-    torch.testing.assert_close(found[0], expected[0], atol=1e-5, rtol=1e-5)
-    assert torch.equal(found[1], expected[1]) and torch.equal(found[2], expected[2])
-    assert model.continuations(rows, scores.double(), gone, 6) is None
-    assert model.continuations(rows, scores, gone, 65) is None
+def next_of(engine: Engine, rows: Tensor, scores: Tensor, width: int, allowed: Tensor | None = None) -> Continuations:
+    """The next tokens after states (N, D), of which two never come."""
+    memory = Memory(torch.zeros(len(scores), 1, 64), torch.ones(len(scores), 1).bool(), torch.zeros(len(scores), 1))
+    cache = SearchCache(KVCache(memory), (2,), None if allowed is None else TokenLists.of(allowed))
+    none = torch.empty(len(rows), 0, dtype=torch.long)
+    return engine.next_tokens(rows, scores, cache, next_rules(none, Decoding.model_validate({})), width)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
-def test_continuations_of_lists(dtype: torch.dtype) -> None:
-    """Those of a mask; rows of the table that are no whole vectors have none."""
+@pytest.mark.parametrize("listed", [False, True])
+def test_continuations_without_logits(dtype: torch.dtype, listed: bool) -> None:
+    """Those of the logits, with one call of a kernel; other problems take the logits."""
     found = decoding_kernels(dtype)
-    weight, bias, rows, scores = torch.randn(90, 64), torch.randn(90), torch.randn(15, 64), -torch.rand(5, 3)
-    allowed = torch.rand(5, 90) < 0.3
-    allowed[:, :4] = True
-    product = ListedProduct.of(weight, bias, None if dtype == torch.float32 else dtype)
-    lists = TokenLists.of(allowed).select(torch.tensor([4, 0, 1, 3, 2])).merge([])
-    ours = product.continuations(rows, lists, scores, (0, 2), 6)
-    mask = torch.zeros(allowed.shape).masked_fill_(~allowed, -math.inf)[[4, 0, 1, 3, 2]]
-    theirs = found.next(rows, found.layout.pack(weight, bias, dtype), scores, (0, 2), 6, mask)
-    assert ours is not None
-    torch.testing.assert_close(ours[0], theirs[0], atol=1e-5, rtol=1e-5)
-    assert torch.equal(ours[1], theirs[1]) and torch.equal(ours[2], theirs[2])
-    assert product.continuations(rows.double(), lists, scores, (0, 2), 6) is None
-    assert product.continuations(rows, lists, scores, (0, 2), 65) is None
-    assert ListedProduct.of(weight[:, :50], bias, None).continuations(rows, lists, scores, (0, 2), 6) is None
+    engine = build(random_model(torch.float32, dimension=64, feed_forward=32), dtype)
+    assert isinstance(engine, NativeEngine)
+    rows, scores = torch.randn(40, 64), -torch.rand(8, 5)
+    allowed = (torch.rand(8, 20) < 0.5).index_fill(1, torch.arange(4), True) if listed else None
+    with (
+        mock.patch.object(found, "next", wraps=found.next) as whole,
+        mock.patch.object(found, "next_listed", wraps=found.next_listed) as own,
+    ):
+        ours = next_of(engine, rows, scores, 6, allowed)
+        assert (whole.call_count, own.call_count) == ((0, 1) if listed else (1, 0))
+        next_of(engine, rows, scores.double(), 6, allowed)
+        next_of(engine, rows, scores, 65, allowed)
+        assert whole.call_count + own.call_count == 1
+    theirs = TorchEngine.next_tokens
+    with mock.patch.object(NativeEngine, "next_tokens", theirs):
+        expected = next_of(engine, rows, scores, 6, allowed)
+    torch.testing.assert_close(ours[0], expected[0], atol=1e-5, rtol=1e-5)
+    assert torch.equal(ours[1], expected[1]) and torch.equal(ours[2], expected[2])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
+def test_rows_that_are_no_whole_vectors_are_gathered(dtype: torch.dtype) -> None:
+    found = decoding_kernels(dtype)
+    engine = build(random_model(torch.float32, dimension=24, feed_forward=32), dtype)
+    allowed = (torch.rand(8, 20) < 0.5).index_fill(1, torch.arange(4), True)
+    with mock.patch.object(found, "next_listed", wraps=found.next_listed) as own:
+        tokens = next_of(engine, torch.randn(40, 24), -torch.rand(8, 5), 6, allowed)[2]
+    assert own.call_count == 0 and bool(allowed.gather(1, tokens).all())
 
 
 def test_lists_of_tokens_are_selected_and_merged() -> None:
@@ -204,13 +212,12 @@ def test_the_output_table_is_in_memory_once(tie: str, monkeypatch: pytest.Monkey
     monkeypatch.setenv("SPARSENMT_NATIVE", "always")
     model = random_model(torch.float32, tie_embeddings=tie)
     source, target = random_source(), random_target(6, 5)
-    model.pack(torch.float32)
-    once = copy.deepcopy(model)
-    monkeypatch.setattr("sparsenmt.model.transformer.can_hold_table", lambda _: True)
-    model.pack(torch.float32)
-    once.pack(torch.float32, final=True)
-    assert model.output_table.numel() and not once.output_table.numel()
-    assert torch.equal(logits(once, source, target), logits(model, source, target))
-    chosen, hidden = torch.tensor([4, 2, 7]), torch.randn(3, model.output_table.shape[1])
-    assert torch.equal(once.output_of(chosen).project(hidden), model.output_of(chosen).project(hidden))
-    assert torch.equal(once.no_source(2).states, model.no_source(2).states)
+    other = copy.deepcopy(model)
+    monkeypatch.setattr("sparsenmt.engine.native_engine.can_hold_table", lambda *_: True)
+    twice, once = build(model), build(other, final=True)
+    assert model.output_table.numel() and not other.output_table.numel()
+    assert torch.equal(logits(once, source, target), logits(twice, source, target))
+    rows = torch.tensor([[4, 2, 7]])
+    for key in model.embeddings:
+        assert torch.equal(other.embeddings.rows(key, rows), model.embeddings.rows(key, rows))
+    assert torch.equal(other.no_source(2).states, model.no_source(2).states)

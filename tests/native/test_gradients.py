@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+from unittest import mock
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.model.dropout import add_with_dropout, draw_bits, dropout
-from sparsenmt.native.gradients import GradientKernels, attend_short, attend_window, error, loss_kernel
-from sparsenmt.native.training_operators import LEVELS, HiddenKeys, plain_attention, plain_drop
+from sparsenmt.engine.training_operators import TrainingOperators
+from sparsenmt.model.dropout import LEVELS, add_with_dropout, draw_bits, dropout, plain_drop
+from sparsenmt.native.gradients import GradientKernels, error
+from sparsenmt.native.training_operators import HiddenKeys, plain_attention
 from tests.native.libraries import training_kernels
 
 DTYPES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
+
+
+OPERATORS = TrainingOperators()
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +45,9 @@ def test_attention(found: GradientKernels, dtype: torch.dtype, queries: int, key
     q, k, v = heads(queries, dtype), heads(keys, dtype), heads(keys, dtype)
     bias = torch.zeros(2, 1, 1, keys).to(dtype)
     bias[1, ..., keys // 2 + 1 :] = -torch.inf
-    result = attend_short(q, k, v, None if causal else bias, causal)
-    assert result is not None
+    with mock.patch.object(found, "attend", wraps=found.attend) as called:
+        result = OPERATORS.attend(q, k, v, None if causal else bias, 0.0, causal)
+    assert called.call_count == 1
     wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
     hidden = HiddenKeys(None if causal else bias.double().flatten(1), causal)
     expected = plain_attention(wide[0], wide[1], wide[2], hidden)
@@ -62,7 +70,7 @@ def test_windows(
     q, k, v = (heads(length, dtype) for _ in range(3))
     valid = torch.ones(2, length, dtype=torch.bool)
     valid[1, length // 3 :] = False
-    result = attend_window(q, k, v, valid, reach)
+    result = OPERATORS.attend_window(q, k, v, valid, reach)
     assert result is not None
     wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
     bias = torch.zeros(2, length).masked_fill_(~valid, -torch.inf)
@@ -79,22 +87,24 @@ def test_what_is_no_number_stays_none_in_a_window(found: GradientKernels, monkey
     q, k, v = (heads(40, torch.float32) for _ in range(3))
     with torch.no_grad():
         k[0, 0, 20] = torch.nan
-    result = attend_window(q, k, v, torch.ones(2, 40, dtype=torch.bool), (3, 3))
+    result = OPERATORS.attend_window(q, k, v, torch.ones(2, 40, dtype=torch.bool), (3, 3))
     assert result is not None
     assert result.isnan().any(-1)[0, 0].nonzero().flatten().tolist() == list(range(17, 24))
     assert int(result.isnan().any(-1).sum()) == 7
 
 
 def test_what_the_attention_leaves_to_pytorch(found: GradientKernels) -> None:
+    def calls(x: Tensor, mask: Tensor | None = None, dropout: float = 0.0) -> int:
+        with mock.patch.object(found, "attend", wraps=found.attend) as called:
+            OPERATORS.attend(x, x, x, mask, dropout, False)
+        return called.call_count
+
     x = heads(5, torch.float32)
-    assert attend_short(x, x, x, None, False) is not None
-    assert attend_short(x.double(), x.double(), x.double(), None, False) is None
-    assert attend_short(x.detach(), x.detach(), x.detach(), None, False) is None
-    assert attend_short(x, x, x, torch.zeros(2, 3, 5, 5), False) is None
-    odd = heads(5, torch.float32, size=40)
-    assert attend_short(odd, odd, odd, None, False) is None
+    assert calls(x) == 1
+    assert calls(x.double()) == calls(x.detach()) == calls(x, torch.zeros(2, 3, 5, 5)) == calls(x, dropout=0.1) == 0
+    assert calls(heads(5, torch.float32, size=40)) == 0
     with torch.no_grad():
-        assert attend_short(x, x, x, None, False) is None
+        assert calls(x) == 0
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -105,8 +115,9 @@ def test_loss(found: GradientKernels, dtype: torch.dtype, size: int) -> None:
     wide = logits.double().requires_grad_()
     expected = F.cross_entropy(wide, target, reduction="none")
     gradient = torch.autograd.grad(expected.sum(), wide)[0]
-    assert loss_kernel(logits) is found
-    own, logs = found.loss(logits, target, 1.0)
+    solved = OPERATORS.solve(logits, target, 1.0)
+    assert solved is not None
+    own, logs = solved
     torch.testing.assert_close((logs - own).double(), expected.detach(), atol=1e-4, rtol=1e-5)
     torch.testing.assert_close(logits.double(), gradient, atol=DTYPES[dtype] / 2, rtol=0)
 
@@ -141,14 +152,15 @@ def test_dropout(found: GradientKernels, dtype: torch.dtype, count: int) -> None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_residual_is_added(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("drop", [plain_drop, TrainingOperators().drop])
+def test_a_residual_is_added(dtype: torch.dtype, drop: Any) -> None:
     """Values and gradients are those of ``residual + dropout(x)`` from the same random bits."""
     results = []
     given = torch.randn(5, 33).to(dtype)
     for joined in (False, True):
         torch.manual_seed(1)
         x, residual = (torch.randn(5, 33).to(dtype).requires_grad_() for _ in range(2))
-        total = add_with_dropout(residual, x, 0.3) if joined else residual + dropout(x, 0.3)
+        total = add_with_dropout(residual, x, 0.3, drop) if joined else residual + dropout(x, 0.3, drop)
         total.backward(given)
         assert x.grad is not None and residual.grad is not None
         results.append((total.detach(), x.grad, residual.grad))

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from sparsenmt.assemble import DTYPES
+from sparsenmt.engine.build import DTYPES
 from sparsenmt.errors import UserError
 from sparsenmt.metric import METRICS, TEXT_METRICS
 from sparsenmt.recipe.choices import PRESETS, DecodingDtype

@@ -14,7 +14,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.model.attend import restrict
 from sparsenmt.model.content_attention import attend_by_content, content_weights
 from sparsenmt.model.relative_attention import DistanceSockets
-from sparsenmt.model.sockets import Keys, Transform
+from sparsenmt.model.sockets import Keys, Transform, content_patterns
 from sparsenmt.sparsity import registry
 from sparsenmt.sparsity.registry import MethodPlace
 from sparsenmt.sparsity.routing_transformer import Routing
@@ -168,7 +168,7 @@ def test_centroids_follow_the_mean_of_their_queries_and_keys_after_an_update() -
 def test_a_mixed_model_has_a_number_of_local_heads_for_each_layer() -> None:
     site = {"pattern": {"name": "routing", "clusters": 2, "local": [4, 1], "window": 3}}
     model = random_model(encoder_layers=0, tie_embeddings="all", attention={"decoder_self": site})
-    found = [each for each in model.content_patterns() if isinstance(each, Routing)]
+    found = [each for each in content_patterns(model.modules()) if isinstance(each, Routing)]
     assert [tuple(each.centroids.shape) for each in found] == [(0, 2, 4), (3, 2, 4)]
 
 

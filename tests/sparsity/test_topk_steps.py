@@ -12,7 +12,7 @@ import torch
 from sparsenmt.model.attention import AttentionStep
 from sparsenmt.model.protocol import Encoded
 from sparsenmt.sparsity.softmax import Softmax
-from tests.model.support import random_source
+from tests.model.support import layer_by_layer, random_source
 from tests.model.test_compiled_step import assert_one_call_is_all, calls, packed
 from tests.native.libraries import decoding_kernels
 
@@ -57,7 +57,7 @@ def test_equal_keys_are_kept_together(k: int) -> None:
         for step in model.decoder.steps.modules():
             if isinstance(step, AttentionStep) and step.site == "cross":
                 step.transform = Softmax()
-        model.decoder.compiled = None
+        layer_by_layer(model)
         expected, _ = calls(model, source)
     assert count == len(expected)
     torch.testing.assert_close(torch.cat(found), torch.cat(expected), atol=2e-5, rtol=2e-5)
@@ -75,7 +75,7 @@ def equal(encoded: Encoded) -> Encoded:
 def test_a_step_that_is_heard_is_the_same() -> None:
     model, source = packed(**sites(decoder_self=3, cross=2)), random_source((7, 4, 6, 5))
     found, count = calls(model, source, heard=15)
-    model.decoder.compiled = None
+    layer_by_layer(model)
     expected, _ = calls(model, source)
     assert count == len(found) - 1
     torch.testing.assert_close(torch.cat(found), torch.cat(expected), atol=2e-5, rtol=2e-5)

@@ -11,6 +11,7 @@ import torch
 from sparsenmt.data.batching import EpochPlan, IndexBatch, collate, framed_feature
 from sparsenmt.data.tokenizers.frame import Frame, FramePair
 from sparsenmt.data.vocabulary import EOS, PAD
+from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.model.protocol import Source
 from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients
 from sparsenmt.training.validation import validation_losses
@@ -70,5 +71,6 @@ def test_validation_loss_is_that_of_the_sentences(tmp_path: Path) -> None:
     dev, model = dataset_of(tmp_path, pairs(9, 2)), small_model(4)
     batch = collate([dev], everything(9), FRAMES)
     result = accumulate_gradients(small_model(4), batch, Objective(0.0, "tokens", {}), UpdateTotals.of([batch]))
-    found = validation_losses(model, dev, device=torch.device("cpu"), batch_tokens=60, frames=FRAMES)
+    engine = TorchEngine(model)
+    found = validation_losses(engine, dev, device=torch.device("cpu"), batch_tokens=60, frames=FRAMES)
     assert found["loss"] == pytest.approx(result.loss, rel=1e-9)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from sparsenmt.data.dataset import Dataset
+from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.errors import UserError
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.layers import BlockOptions, SiteHeads
@@ -298,5 +299,5 @@ def test_validation_loss_is_the_mean_of_a_token(tmp_path: Path) -> None:
     model = small_model(3)
     expected = float(naive_loss(model, [make_batch(rows)], Objective(0.0, "tokens", {})).detach())
     for size in (1, 40, 10_000):
-        values = validation_losses(model.eval(), dev, device=torch.device("cpu"), batch_tokens=size)
+        values = validation_losses(TorchEngine(model.eval()), dev, device=torch.device("cpu"), batch_tokens=size)
         assert values == {"loss": pytest.approx(expected, rel=1e-9)}

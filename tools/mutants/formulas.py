@@ -22,8 +22,8 @@ FORMULAS = (
         ),
         (
             "label smoothing in the loss but not in its gradient",
-            "_solve(logits, wanted, 1 - smoothing, wide)",
-            "_solve(logits, wanted, 1.0, wide)",
+            "_solve(model, logits, wanted, 1 - smoothing, wide)",
+            "_solve(model, logits, wanted, 1.0, wide)",
         ),
         (
             "label smoothing in the gradient but not in the loss",

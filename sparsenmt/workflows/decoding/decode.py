@@ -36,9 +36,11 @@ from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
 from sparsenmt.decoding.unusual_text import LostSpaces, UnusualText
 from sparsenmt.depth_selector.selector import open_selector
+from sparsenmt.engine.build import dtype_name
+from sparsenmt.engine.numerics import numerics
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.model.depth_plan import Depth, fastest_first
-from sparsenmt.native.numerics import numerics
+from sparsenmt.model.sockets import content_patterns
 from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe import schema
@@ -212,7 +214,7 @@ def _check_continuation(request: DecodeRequest, bundle: Bundle) -> None:
             raise UserError(
                 "has no meaning for a language model, which has no source", where=name, hint="Leave the option out."
             )
-    if not all(pattern.decodes for pattern in bundle.model.content_patterns()):
+    if not all(pattern.decodes for pattern in content_patterns(bundle.model.modules())):
         raise UserError(
             "the model cannot decode: later positions decide what a query sees",
             where=str(request.model),
@@ -413,7 +415,7 @@ class _Translator:
             "max_source_length": self.bundle.max_source_length,
             "decoding": self.options.recorded(),
             "selector": None if self.selector is None else self.selector.digest,
-            "dtype": self.bundle.dtype_name,
+            "dtype": dtype_name(self.bundle.dtype),
             "window": self.window,
             "n_best": self.request.n_best,
             "json": self.request.as_json,

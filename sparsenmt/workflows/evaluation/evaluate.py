@@ -18,13 +18,13 @@ from sparsenmt.decoding.inputs import SourceLine, read_sources, warn_of_unusual_
 from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
+from sparsenmt.engine.numerics import numerics
 from sparsenmt.evaluation.metrics import check_scoring, corpus_scores
 from sparsenmt.evaluation.rouge import is_outdated
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import BOOTSTRAP, Comparison, PairedTest, compare
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.model_directory import ModelIdentity, model_identity, parameter_count, read_recipe
-from sparsenmt.native.numerics import numerics
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe.schema import Decoding, Recipe
 from sparsenmt.store import Bundle, open_model

@@ -14,13 +14,13 @@ from sparsenmt.analysis.density import DensityCounter
 from sparsenmt.analysis.observe import ATTENTION_TOKENS, observe_text
 from sparsenmt.data.text import read_lines
 from sparsenmt.decoding.text_scores import EncodedText, TextReading, encode_text
+from sparsenmt.engine.numerics import numerics
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import Comparison, PairedTest, compare_statistics
 from sparsenmt.evaluation.text_quality import TextQuality, block_qualities, text_statistics
 from sparsenmt.metric import TEXT_METRICS, TextCounts
 from sparsenmt.model_directory import model_identity, parameter_count, read_recipe
-from sparsenmt.native.numerics import numerics
 from sparsenmt.process.devices import pick_device
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.store import Bundle, open_model
@@ -149,8 +149,9 @@ def evaluate_text(directory: Path, text: PlainText, *, attention: bool = True, d
         return open_model(directory, device=pick_device(device, "--device"), any_task=True)
 
     def make(bundle: Bundle) -> TextEvaluation:
-        ids, reading = read(bundle), TextReading.of(bundle.recipe)
-        nats = np.concatenate(list(token_nats(bundle.model, ids, reading, bundle.device, label=label)))
+        ids, reading, modules = read(bundle), TextReading.of(bundle.recipe), bundle.model.modules()
+        parts = token_nats(bundle.engine, ids, reading, bundle.device, modules=modules, label=label)
+        nats = np.concatenate(list(parts))
         lines = list(read_lines(text.path, longest=sys.maxsize))
         found_blocks = block_qualities(nats, ids, lines, bundle.tokenizers.target.spans)
         return TextEvaluation(

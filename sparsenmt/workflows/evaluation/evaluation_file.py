@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from sparsenmt.analysis.density import DensityResult
+from sparsenmt.engine.numerics import Numerics
 from sparsenmt.evaluation.significance import Comparison, PairedTest
 from sparsenmt.model.sites import SITES
 from sparsenmt.model_directory import ModelIdentity
-from sparsenmt.native.numerics import Numerics
 from sparsenmt.process.progress import notify
 from sparsenmt.storage.files import directory_lock, make_directories, sha256_text
 from sparsenmt.storage.kept_work import KeptWork, changed_values, request_digest

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from sparsenmt.decoding.text_scores import TextReading, encode_text, score_text
+from sparsenmt.engine.contract import Engine
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.text_quality import TextQuality
-from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe.task import check_language_model
@@ -39,11 +40,12 @@ class TextUse:
 
 
 def token_nats(
-    model: TranslationModel,
+    engine: Engine,
     ids: NDArray[np.integer],
     reading: TextReading,
     device: torch.device,
     *,
+    modules: Iterable[nn.Module] = (),
     shown: bool = True,
     label: str = "score",
 ) -> Iterator[NDArray[np.float64]]:
@@ -51,11 +53,12 @@ def token_nats(
 
     Args:
         ids: (N) the tokens, with `EOS` at the end of each line.
+        modules: of the model, as for `score_text`.
         shown: show the progress.
         label: of the progress.
     """
     with progress_bar(label, len(ids), unit="token", shown=shown) as advance:
-        for values in score_text(model, ids, reading, device, advance=advance):
+        for values in score_text(engine, ids, reading, device, modules=modules, advance=advance):
             yield -values.double().cpu().numpy()
 
 
@@ -77,7 +80,7 @@ def score_text_file(use: TextUse, text: Path) -> tuple[TextQuality, TextReading]
     reading = TextReading.of(bundle.recipe, use.segment_length, use.segment_memory, use.decoder_layers)
     _check_reading(bundle, reading, use)
     encoded = encode_text(bundle.tokenizers.target, text)
-    nats = total_nats(token_nats(bundle.model, encoded.ids, reading, device))
+    nats = total_nats(token_nats(bundle.engine, encoded.ids, reading, device, modules=bundle.model.modules()))
     return TextQuality(nats, encoded.counts), reading
 
 

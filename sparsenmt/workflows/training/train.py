@@ -23,11 +23,13 @@ from sparsenmt.data.batching import EpochPlan
 from sparsenmt.data.prepared_data import PreparedData, PreparedText
 from sparsenmt.data.streams import StreamPlan
 from sparsenmt.data.text_sides import TextSides
+from sparsenmt.engine.numerics import numerics, numerics_changes
+from sparsenmt.engine.training_operators import TrainingOperators
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_tokenizer
 from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.model.operators import use_operators
 from sparsenmt.model.transformer import Transformer
-from sparsenmt.native.numerics import numerics, numerics_changes
 from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify
@@ -289,6 +291,7 @@ def make_trainer(
         task = LanguageModelTask(model, _streams(recipe, data), options, workers, device)
     dtype = pick_dtype(options.compute_dtype, device)
     limit_kernel_caches(KEPT_KERNELS_FP32 if dtype == torch.float32 else KEPT_KERNELS)
+    use_operators(model, TrainingOperators())
     weights = MasterWeights(model, dtype)
     trainer = Trainer(
         model,

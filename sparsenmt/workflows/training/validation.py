@@ -13,6 +13,8 @@ from sparsenmt.data.prepared_data import PreparedData, PreparedText
 from sparsenmt.decoding.documents import translate_documents
 from sparsenmt.decoding.text_scores import TextReading
 from sparsenmt.decoding.translate import translate_lines
+from sparsenmt.engine.build import build
+from sparsenmt.engine.contract import Engine
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_tokenizer, corpus_scores
 from sparsenmt.evaluation.scorer import DEFAULT_TOKENIZER, ScoringOptions
@@ -28,7 +30,7 @@ from sparsenmt.training.state import Progress
 from sparsenmt.training.validation import validation_losses
 from sparsenmt.workflows.evaluation.score_text import token_nats, total_nats
 
-Measure = Callable[[Transformer], dict[str, float]]
+Measure = Callable[[Transformer, Engine], dict[str, float]]
 """A model with packed weights -> values by name."""
 
 _KEY = "training.validation.tokenize"
@@ -124,8 +126,7 @@ def make_validator(
     def validate(weights: Mapping[str, torch.Tensor]) -> dict[str, float]:
         model = build_model(recipe.model, **sizes, seed=recipe.training.seed).to(device)
         load_weights(model, weights, "validation")
-        model.pack(torch.float32)
-        return measure(model)
+        return measure(model, build(model))
 
     return validate
 
@@ -143,9 +144,9 @@ def _pairs_measure(
     documents = None if data.dev_documents is None else data.dev_documents[:count]
     packing = recipe.data.documents
 
-    def measure(model: Transformer) -> dict[str, float]:
+    def measure(model: Transformer, engine: Engine) -> dict[str, float]:
         losses = validation_losses(
-            model,
+            engine,
             data.dev,
             device=device,
             batch_tokens=recipe.training.batch_tokens,
@@ -155,7 +156,7 @@ def _pairs_measure(
         )
         if validation.metric == "loss":
             return losses
-        bundle = store.Bundle(recipe, data.tokenizers, data.features, model, device)
+        bundle = store.Bundle(recipe, data.tokenizers, data.features, model, device, built=engine)
         if packing is not None and documents is not None:
             blocks = translate_documents(bundle, lines, options, packing)
             outputs = [line for block in blocks for line in block.lines]
@@ -181,8 +182,9 @@ def _text_measure(recipe: Recipe, data: PreparedText, device: torch.device, trie
             hint="Remove the directory and run `sparsenmt prepare` again, or validate by `bpc`.",
         )
 
-    def measure(model: Transformer) -> dict[str, float]:
-        nats = token_nats(model, data.dev.ids[: _TRIED_TOKENS if tried else None], reading, device, shown=False)
+    def measure(model: Transformer, engine: Engine) -> dict[str, float]:
+        ids = data.dev.ids[: _TRIED_TOKENS if tried else None]
+        nats = token_nats(engine, ids, reading, device, modules=model.modules(), shown=False)
         quality = TextQuality(total_nats(nats), data.dev.counts)
         return {name: quality.value(name) for name in dict.fromkeys(("loss", metric))}
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from sparsenmt.model.linear import packed_product, rounds
+from sparsenmt.engine.packing import Packing
+from sparsenmt.engine.products import packed_product, rounds
 
 Shape = tuple[int, int, int]
 SQUARE = {"cpu": 1024, "cuda": 8192}
@@ -105,7 +106,7 @@ def _fastest(shape: Shape, dtype: torch.dtype, device: torch.device) -> float:
         if device.type == "cpu":
             ways.append(partial(packed_product(own, None), given))
     if dtype != torch.float32 and rounds(weight, dtype):
-        ways.append(partial(packed_product(weight, None, dtype=dtype), x))
+        ways.append(partial(replace(Packing.of(weight), dtype=dtype).product(weight, None), x))
     return min(_seconds(way, device) for way in ways)
 
 

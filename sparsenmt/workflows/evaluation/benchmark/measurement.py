@@ -15,9 +15,11 @@ from typing import Literal
 import torch
 
 from sparsenmt import __version__
-from sparsenmt.assemble import DTYPES, build_model, load_recipe, load_resolved_recipe, required_features
+from sparsenmt.assemble import build_model, load_recipe, load_resolved_recipe, required_features
 from sparsenmt.decoding.text_scores import TextReading
+from sparsenmt.engine.build import DTYPES
 from sparsenmt.errors import UserError
+from sparsenmt.model.sockets import content_patterns
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.progress import progress_bar
@@ -222,7 +224,7 @@ def _text_cases(request: BenchmarkRequest, benchmarked: BenchmarkModel, device: 
     dtypes, cases = _dtypes(request, device), list[BenchmarkCase]()
     recipe, training = benchmarked.recipe, benchmarked.recipe.training
     if request.decoding:
-        if not all(pattern.decodes for pattern in benchmarked.build().content_patterns()):
+        if not all(pattern.decodes for pattern in content_patterns(benchmarked.build().modules())):
             raise UserError(
                 "the model cannot decode: later positions decide what a query sees",
                 where=benchmarked.name,

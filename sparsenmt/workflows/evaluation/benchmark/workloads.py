@@ -25,10 +25,15 @@ from sparsenmt.decoding.beam import beam_search
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
 from sparsenmt.decoding.text_scores import TextReader, TextReading
+from sparsenmt.engine.build import build, packs
+from sparsenmt.engine.contract import Engine
+from sparsenmt.engine.torch_engine import TorchEngine
+from sparsenmt.engine.training_operators import TrainingOperators
 from sparsenmt.errors import UserError
-from sparsenmt.model.kv_cache import KVCache
+from sparsenmt.model.operators import use_operators
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.segment_memory import SegmentMemory
+from sparsenmt.model.sockets import content_patterns
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.process.runtime import keep_freed_memory
 from sparsenmt.recipe import schema
@@ -131,17 +136,16 @@ class Workload(Protocol):
         """Count its arithmetic; in float64 where compiled kernels would hide products."""
 
 
-def _packed(benchmarked: BenchmarkModel, dtype: torch.dtype, device: torch.device) -> Transformer:
-    """Return the model as it decodes; UserError if this machine cannot decode in this data type."""
+def _engine(benchmarked: BenchmarkModel, dtype: torch.dtype, device: torch.device) -> Engine:
+    """Return the engine of the model; UserError if this machine cannot decode in this data type."""
     model = benchmarked.build().to(device)
-    if not model.packs(dtype):
+    if not packs(model, dtype):
         raise UserError(
             f"there are no matrix products in {str(dtype).removeprefix('torch.')} here",
             where="--dtype",
             hint="Take fp32 or bf16, or another device.",
         )
-    model.pack(dtype, final=True)
-    return model
+    return build(model, dtype, final=True)
 
 
 class DecodingWorkload:
@@ -160,26 +164,25 @@ class DecodingWorkload:
         )
         self._device = device
         self._benchmarked = benchmarked
-        self._model = _packed(benchmarked, dtype, device)
+        self._engine = _engine(benchmarked, dtype, device)
 
     def run(self) -> None:
         """Search once."""
-        self._search(self._model, self._device)
+        self._search(self._engine, self._device)
 
     def count(self) -> Arithmetic:
         """Count the arithmetic of a search, in float64, which only PyTorch's own operators compute."""
         model = self._benchmarked.build().double().eval().to(self._device)
-        return count_arithmetic(lambda: self._search(model, self._device))
+        return count_arithmetic(lambda: self._search(TorchEngine(model), self._device))
 
     @torch.inference_mode()
-    def _search(self, model: Transformer, device: torch.device) -> None:
+    def _search(self, engine: Engine, device: torch.device) -> None:
         tokens, valid = self._source.tokens.to(device), self._source.valid.to(device)
         features = {name: values.to(device) for name, values in self._source.features.items()}
         source = Source(tokens, valid, features)
-        encoded = model.encode(source, exits=self._options.encoder_exits, compact=True)
-        (memory,) = encoded.memories.values()
+        memory = engine.encode(source, exits=self._options.encoder_exits, compact=True).memory
         limits = torch.full((self.sizes.sentences,), self.sizes.target_length, device=device)
-        found = beam_search(model, memory, limits, self._options)
+        found = beam_search(engine, memory, limits, self._options)
         assert all(len(each[0].tokens) == self.sizes.target_length for each in found)
 
 
@@ -199,6 +202,7 @@ class TrainingWorkload:
         self._clip = options.clip_norm, options.clip
         self._device = device
         self._model = benchmarked.build().to(device).train()
+        use_operators(self._model, TrainingOperators())
         self._weights = MasterWeights(self._model, dtype)
         self._optimizer = make_optimizer(self._weights, options.optimizer)
         for group in self._optimizer.param_groups:
@@ -216,7 +220,7 @@ class TrainingWorkload:
         with torch.no_grad():
             for name, bounds in self._model.bounds().items():
                 self._weights.named[name].clamp_(*bounds)
-        for pattern in self._model.content_patterns():
+        for pattern in content_patterns(self._model.modules()):
             pattern.update()
         self._weights.publish()
 
@@ -245,7 +249,7 @@ class SegmentTrainingWorkload(TrainingWorkload):
             for _ in range(_full(self._benchmarked.recipe.model.segment_memory, length)):
                 _, memory = model.read_segment(inputs, memory)
         self.kept_bytes = 0 if memory is None else memory.bytes
-        for pattern in model.content_patterns():
+        for pattern in content_patterns(model.modules()):
             pattern.forget()
         totals = UpdateTotals(targets.numel(), 0, rows)
         weights = dict.fromkeys(model.parameter_losses(), 1e-6)
@@ -271,9 +275,9 @@ class ScoringWorkload:
         self._benchmarked = benchmarked
         self._tokens = torch.tensor(benchmarked.random_rows(1, sizes.target_tokens, target=True)[0])
         self._device = device
-        self._reader = self._filled(_packed(benchmarked, dtype, device), device)
+        self._reader = self._filled(_engine(benchmarked, dtype, device), device)
         cache = self._reader.cache
-        self.kept_bytes: int | None = cache.kept_bytes if isinstance(cache, KVCache) else 0
+        self.kept_bytes: int | None = 0 if cache is None else cache.kept.kept_bytes
         self._on_device = self._tokens.to(device)
 
     def run(self) -> None:
@@ -282,12 +286,13 @@ class ScoringWorkload:
 
     def count(self) -> Arithmetic:
         """Count the arithmetic of a segment, in float64."""
-        reader = self._filled(self._benchmarked.build().double().eval().to(self._device), self._device)
+        model = self._benchmarked.build().double().eval().to(self._device)
+        reader = self._filled(TorchEngine(model), self._device)
         return count_arithmetic(lambda: reader.read(self._on_device))
 
-    def _filled(self, model: Transformer, device: torch.device) -> TextReader:
+    def _filled(self, engine: Engine, device: torch.device) -> TextReader:
         reading = TextReading.of(self._benchmarked.recipe)
-        reader = TextReader(model, reading)
+        reader = TextReader(engine, reading, device)
         for _ in range(_full(reading.segment_memory, reading.segment_length)):
             reader.read(self._tokens.to(device))
         return reader
@@ -306,35 +311,37 @@ class GenerationWorkload:
         self._options = benchmarked.recipe.decoding.model_copy(update={**changes, "no_repeat_ngram": 0})
         rows = benchmarked.random_rows(sizes.sentences, sizes.source_length + 1, target=True)
         self._prompts = torch.tensor(rows)[:, :-1]
-        self._model, self._device = _packed(benchmarked, dtype, device), device
+        self._engine, self._device = _engine(benchmarked, dtype, device), device
         self.kept_bytes: int | None = self._kept()
 
     def run(self) -> None:
         """Continue the prompts once."""
-        self._search(self._model, self._device)
+        self._search(self._engine, self._device)
 
     def count(self) -> Arithmetic:
         """Count the arithmetic of a search, in float64."""
         model = self._benchmarked.build().double().eval().to(self._device)
-        return count_arithmetic(lambda: self._search(model, self._device))
+        return count_arithmetic(lambda: self._search(TorchEngine(model), self._device))
 
     @torch.inference_mode()
-    def _search(self, model: Transformer, device: torch.device) -> None:
+    def _search(self, engine: Engine, device: torch.device) -> None:
         count, length = self.sizes.sentences, self.sizes.target_length
         numbers = list(range(count))
         limits = torch.full((count,), length, device=device)
-        batch = EncodedBatch(model.no_source(count), limits, numbers, numbers, self._prompts.to(device))
-        found = list(strategy_of(self._options).search(model, [batch], lambda _: nullcontext()))
+        batch = EncodedBatch(
+            engine.encode(Source.none(count, device)).memory, limits, numbers, numbers, self._prompts.to(device)
+        )
+        found = list(strategy_of(self._options).search(engine, [batch], lambda _: nullcontext()))
         assert all(len(each[0].tokens) == length for part in found for each in part.values())
 
     @torch.inference_mode()
     def _kept(self) -> int:
         """The bytes at the end of the search: those of one hypothesis, as often as there are some."""
-        sizes, model, exits = self.sizes, self._model, self._options.decoder_exits
-        cache = model.new_cache(model.no_source(1), exits=exits)
+        sizes, engine, exits = self.sizes, self._engine, self._options.decoder_exits
+        cache = engine.new_cache(engine.encode(Source.none(1, self._device)).memory, exits=exits)
         tokens = self._prompts.new_full((1, sizes.source_length + sizes.target_length), EOS).to(self._device)
-        model.decode(tokens, cache.memory, cache=cache, exits=exits)
-        return cache.kept_bytes * sizes.sentences * sizes.beam_size if isinstance(cache, KVCache) else 0
+        engine.step(tokens, cache)
+        return cache.kept.kept_bytes * sizes.sentences * sizes.beam_size
 
 
 def _batch(source: Source, targets: Sequence[list[int]]) -> Batch:

@@ -1,0 +1,187 @@
+"""The engine of PyTorch's operators: every method, on every device.
+
+Shapes: B sentences, J hypotheses a sentence that are still open, N rows, T tokens, U tokens that may come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sparsenmt.engine.candidates import candidates, log_normalizer
+from sparsenmt.engine.contract import Continuations, GreedyOutputs, GreedyRules, NextRules, Numerics
+from sparsenmt.engine.numerics import numerics
+from sparsenmt.engine.search_cache import GatheredRows, Product, SearchCache
+from sparsenmt.model.kv_cache import BufferPool, KVCache
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import Encoded, Source
+from sparsenmt.model.transformer import Transformer
+from sparsenmt.native.kernels import Kernels
+from sparsenmt.native.token_lists import TokenLists
+
+_ROWS = 384  # whose logits are computed at a time: those of 8,000 tokens fit the last-level cache
+
+
+class TorchEngine:
+    """An engine of PyTorch's operators; implements `contract.Engine`.
+
+    Args:
+        model: as it was trained, or with packed blocks; it is used, not copied.
+        output: from states to logits, with the output table packed; None: `Transformer.project`.
+    """
+
+    kernels: Kernels | None = None
+
+    def __init__(self, model: Transformer, output: Product | None = None) -> None:
+        self.model = model
+        self._output: Product = model.project if output is None else output
+        self._buffers = BufferPool()
+
+    @cached_property
+    def _record(self) -> dict[str, Any]:
+        """The JSON of `numerics`, made when it is first needed."""
+        return numerics(self.model.output_table.device)
+
+    @property
+    def numerics(self) -> Numerics:
+        return Numerics(self._record)
+
+    def encode(self, source: Source, *, exits: Sequence[int] | None = None, compact: bool = False) -> Encoded:
+        return self.model.encode(source, exits=exits, compact=compact)
+
+    def new_cache(
+        self,
+        memory: Memory,
+        *,
+        exits: Sequence[int] | None = None,
+        allowed: Tensor | None = None,
+        segment_memory: int | None = None,
+        at_once: bool = False,
+    ) -> SearchCache:
+        depth = tuple(exits) if exits is not None else self.model.plan.decoder_exits[-1:]
+        if at_once:
+            return SearchCache(KVCache(memory, stepwise=False), depth, at_once=True)
+        kept = self.model.new_cache(memory, exits=depth, segment_memory=segment_memory, buffers=self._buffers)
+        return SearchCache(kept, depth, None if allowed is None else TokenLists.of(allowed))
+
+    def step(self, tokens: Tensor, cache: SearchCache) -> Tensor:
+        kept = None if cache.at_once else cache.kept
+        return self.model.decode(tokens, cache.memory, cache=kept, exits=cache.exits)[cache.exits[0]]
+
+    def next_tokens(
+        self, states: Tensor, scores: Tensor, cache: SearchCache, rules: NextRules, width: int
+    ) -> Continuations:
+        tokens, gathered = rules.tokens, self._gathered(cache, states)
+        if gathered is not None:
+            tokens = gathered.places(tokens)
+        if rules.pick is not None:
+            found = self._picked(self._logits(states, gathered), scores, tokens, rules.forbid, rules.pick)
+        else:
+            found = self._best(states, scores, gathered, tokens, rules, width)
+        return found if gathered is None else (*found[:2], gathered.tokens[found[2]])
+
+    def search(self, cache: SearchCache, limits: Tensor, rules: GreedyRules) -> GreedyOutputs:
+        count, longest = len(limits), int(limits.max())
+        never = torch.tensor(rules.never, dtype=torch.long, device=limits.device)
+        rows, last = torch.arange(count, device=limits.device), limits.new_full((count, 1), rules.begin)
+        tokens, lengths = limits.new_zeros(count, longest), torch.zeros_like(limits)
+        scores = torch.zeros(count, 1, device=limits.device, dtype=_wide(cache.memory.states))
+        found = scores.new_zeros(count)
+        for t in range(longest):
+            states = self.step(last, cache)[:, -1]
+            next_rules = NextRules(last[:, :0], lambda logits, _: logits.index_fill_(1, never, -torch.inf), rules.never)
+            scores, _, last = self.next_tokens(states, scores, cache, next_rules, 1)
+            tokens[rows, t], found[rows] = last[:, 0], scores[:, 0]
+            sound = scores[:, 0].isfinite()
+            lengths[rows] = torch.where(sound, t + 1, 0)
+            going = (sound & (last[:, 0] != rules.end) & (t + 1 < limits[rows])).nonzero().squeeze(1)
+            if len(going) < len(rows):
+                if not len(going):
+                    break
+                rows, last, scores = rows[going], last[going], scores[going]
+                cache.reorder(going)
+                cache.keep_sentences(going)
+        return GreedyOutputs(tokens, lengths, found)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        return self._output(hidden)
+
+    def release(self) -> None:
+        self._buffers = BufferPool()  # a cache that still exists returns its buffers to the old one
+
+    def _product_of(self, tokens: Tensor) -> Product:
+        """Make the product with some rows of the output table; reordering them would take longer than it gains."""
+        return partial(F.linear, weight=self._table_rows(tokens), bias=self._bias_of(tokens))
+
+    def _table_rows(self, tokens: Tensor) -> Tensor:
+        """tokens (U) -> (U, D): rows of the output table."""
+        return self.model.embeddings.rows(self.model.table_keys[2], tokens).detach()
+
+    def _bias_of(self, tokens: Tensor) -> Tensor | None:
+        bias = self.model.output_bias
+        return None if bias is None else bias.detach()[tokens]
+
+    def _gathered(self, cache: SearchCache, states: Tensor) -> GatheredRows | None:
+        """The output's rows of the tokens in shortlists; None: there are none."""
+        if cache.gathered is None and cache.lists is not None:
+            cache.gathered = GatheredRows.of(self._product_of, cache.lists, _wide(states))
+        return cache.gathered
+
+    def _logits(self, states: Tensor, gathered: GatheredRows | None, sentences: slice = slice(None)) -> Tensor:
+        """states (B * J, D) of these sentences -> logits (B * J, U), minus infinity outside of a shortlist."""
+        logits = (self._output if gathered is None else gathered.product)(states)
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        if gathered is not None:
+            mask = gathered.mask[sentences]
+            logits.view(len(mask), -1, logits.shape[1]).add_(mask[:, None])
+        return logits
+
+    def _picked(
+        self,
+        logits: Tensor,
+        scores: Tensor,
+        tokens: Tensor,
+        forbid: Callable[[Tensor, Tensor], Tensor],
+        pick: Callable[[Tensor], Tensor],
+    ) -> Continuations:
+        """`next_tokens` of one hypothesis a sentence with ``pick``; NaN for all where a normalizer is not finite."""
+        normalizer = log_normalizer(logits, self.kernels)
+        if not bool(normalizer.isfinite().all()):
+            none = scores.new_zeros(scores.shape, dtype=torch.long)
+            return torch.full_like(scores, torch.nan), none, none
+        picked = pick(forbid(logits, tokens))[:, None]
+        return scores + (logits.gather(1, picked) - normalizer), torch.zeros_like(picked), picked
+
+    def _best(
+        self,
+        states: Tensor,
+        scores: Tensor,
+        gathered: GatheredRows | None,
+        tokens: Tensor,
+        rules: NextRules,
+        width: int,
+    ) -> Continuations:
+        """`next_tokens` without ``pick``, some sentences at a time; tokens are numbered as the logits are."""
+        sentences, opened = scores.shape
+        parts = -(-states.shape[0] // _ROWS) if states.device.type == "cpu" else 1
+        each, found = -(-sentences // parts), []
+        for first in range(0, sentences, each):
+            rows, chosen = slice(first * opened, (first + each) * opened), slice(first, first + each)
+            logits, forbid = self._logits(states[rows], gathered, chosen), partial(_forbid, rules, tokens[rows])
+            found.append(candidates(logits, scores[chosen], forbid, rules.never, width, self.kernels))
+        best, parents, continuations = (torch.cat(part) for part in zip(*found, strict=True))
+        return best, parents, continuations
+
+
+def _forbid(rules: NextRules, tokens: Tensor, logits: Tensor) -> Tensor:
+    return rules.forbid(logits, tokens)
+
+
+def _wide(states: Tensor) -> torch.dtype:
+    """The dtype of logits and scores."""
+    return torch.float64 if states.dtype == torch.float64 else torch.float32

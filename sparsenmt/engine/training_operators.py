@@ -1,0 +1,64 @@
+"""The operators of training: compiled kernels and oneDNN's products on a CPU, where these are faster, with gradients.
+
+Shapes: B sentences, H heads, Q queries, K keys, E head size, N rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sparsenmt.model.operators import MatrixProduct, Operators
+from sparsenmt.native import onednn
+from sparsenmt.native.gradients import KERNEL_DTYPES, attend, attends, gradient_kernels
+from sparsenmt.native.training_operators import HiddenKeys
+
+_MOST_KEYS = 256  # of short sentences
+_MOST_REACH = 1024  # of windows
+
+
+class TrainingOperators(Operators):
+    """Faster operators of training; whatever they do not know is computed by PyTorch's."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool) -> Tensor:
+        """Attend as `Operators.attend`, by a kernel for short sentences."""
+        (batch, _, queries, size), keys = q.shape, k.shape[2]
+        fits = max(keys, queries) <= _MOST_KEYS and (not causal or queries == keys)
+        shared = mask is None or (mask.shape == (batch, 1, 1, keys) and not mask.requires_grad)
+        found = gradient_kernels() if not dropout and fits and shared and attends(q, k, v) else None
+        if found is None or not found.choice.prefers("trained attention", q.dtype, size, max(queries, keys)):
+            return super().attend(q, k, v, mask, dropout, causal)
+        flat = None if mask is None else mask.reshape(batch, keys).float().contiguous()
+        return attend(found, q, k, v, HiddenKeys(flat, causal))
+
+    def attend_window(self, q: Tensor, k: Tensor, v: Tensor, valid: Tensor, reach: tuple[int, int]) -> Tensor | None:
+        """Attend as `Operators.attend_window`, by a kernel."""
+        fits = q.shape[2] == k.shape[2] and sum(reach) <= _MOST_REACH
+        found = gradient_kernels() if fits and attends(q, k, v) else None
+        if found is None or not found.choice.prefers("window attention", q.dtype, q.shape[3], sum(reach)):
+            return None
+        bias = torch.zeros(q.shape[0], k.shape[2]).masked_fill_(~valid, -torch.inf)
+        return attend(found, q, k, v, HiddenKeys(bias, reach=reach))
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Compute ``x @ weight.T + bias`` by the faster operators."""
+        return onednn.linear(x, weight, bias)
+
+    def drop(self, x: Tensor, draws: Tensor, dropped: int, added: Tensor | None) -> Tensor:
+        """Compute `Operators.drop` by a kernel."""
+        found = gradient_kernels() if x.dtype in KERNEL_DTYPES and x.device.type == "cpu" and x.numel() else None
+        if found is None or not found.choice.prefers("dropout", x.dtype):
+            return super().drop(x, draws, dropped, added)
+        return found.drop(x, draws, dropped, added)
+
+    def product(self, weight: Tensor, rows: int, *, transposed: bool = False, inputs: int = 1) -> MatrixProduct:
+        """Make the product with a weight, which oneDNN reorders here if that is faster."""
+        return onednn.Product(weight, rows, transposed=transposed, inputs=inputs)
+
+    def solve(self, logits: Tensor, target: Tensor, share: float) -> tuple[Tensor, Tensor] | None:
+        """Solve as `Operators.solve`, by a kernel."""
+        suits = logits.dtype in KERNEL_DTYPES and logits.device.type == "cpu" and logits.is_contiguous()
+        found = gradient_kernels() if suits else None
+        if found is None or not found.choice.prefers("loss", logits.dtype, logits.shape[1]):
+            return None
+        return found.loss(logits, target, share)
