@@ -20,6 +20,7 @@ import ast
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -120,7 +121,7 @@ class FastPath:
     def places(self) -> list[str]:
         """The attributes that are replaced."""
         named = [*self.without.get("replaced", {}), *self.without.get("answers", {})]
-        return [*named, *(["sparsenmt.native.kernels:Kernels.faster"] if "slower" in self.without else [])]
+        return [*named, *(["sparsenmt.native.choice:Choices.prefers"] if "slower" in self.without else [])]
 
 
 def answers(value: Any, *places: str) -> dict[str, Any]:
@@ -134,37 +135,32 @@ def isa(name: str) -> dict[str, str]:
 PATHS: dict[str, FastPath] = {
     "training loss": FastPath(
         TRAININGS,
-        "native/loss.cpp native/gradients.py:GradientKernels.loss native/gradients.py:GradientKernels.faster_loss "
-        "native/gradients.py:loss_kernel native/training_trials.py:loss_trial native/training_trials.py:_loss_error",
-        answers(None, "training.loss:loss_kernel"),
+        "native/loss.cpp native/gradients.py:GradientKernels.loss native/gradients.py:loss_kernel",
+        {"slower": ["loss"]},
     ),
     "training dropout": FastPath(
         TRAININGS,
-        "native/dropout.cpp native/gradients.py:drop native/gradients.py:GradientKernels.drop "
-        "native/gradients.py:GradientKernels.faster_dropout native/training_trials.py:dropout_trial "
-        "native/training_trials.py:_dropout_error",
-        answers(False, "native.gradients:GradientKernels.faster_dropout"),
+        "native/dropout.cpp native/gradients.py:GradientKernels.drop native/gradients.py:drop",
+        {"slower": ["dropout"]},
     ),
     "training attention": FastPath(
         TRAININGS,
-        "native/gradients.py:attend_short native/gradients.py:GradientKernels.faster_attention "
-        "native/training_trials.py:attention_trial",
-        answers(False, "native.gradients:GradientKernels.faster_attention"),
+        "native/gradients.py:attend_short",
+        {"slower": ["trained attention"]},
     ),
     "training windows": FastPath(
         ("train_window",),
-        "native/gradients.py:attend_window native/gradients.py:GradientKernels.faster_window "
-        "model/attend.py:_attend_window native/training_trials.py:window_trial",
-        answers(False, "native.gradients:GradientKernels.faster_window"),
+        "native/gradients.py:attend_window model/attend.py:_attend_window",
+        {"slower": ["window attention"]},
     ),
     "training attention, all": FastPath(
         (*TRAININGS, "train_window"),
         "native/attention.cpp native/attention_head.h native/gradients.py:_Attention native/gradients.py:_problem "
         "native/gradients.py:GradientKernels.attend native/gradients.py:GradientKernels.attend_back "
-        "native/gradients.py:attend_short native/gradients.py:attend_window native/training_trials.py:_attention_error",
-        answers(False, *(f"native.gradients:GradientKernels.faster_{each}" for each in ("attention", "window"))),
+        "native/gradients.py:attend_short native/gradients.py:attend_window",
+        {"slower": ["trained attention", "window attention"]},
     ),
-    "oneDNN products": FastPath(("train", "lm"), "native/onednn.py", answers(False, "native.onednn:_works")),
+    "oneDNN products": FastPath(("train", "lm"), "native/onednn.py", answers(False, "native.onednn:_suits")),
     "best tokens": FastPath(
         DECODING,
         "native/next.cpp native/best.h native/kernels.py:Kernels.next native/kernels.py:_ContinuationBuffers",
@@ -178,7 +174,7 @@ PATHS: dict[str, FastPath] = {
     "compiled encoder": FastPath(
         (*DECODING, *STUDENTS),
         "model/compiled_encoder.py native/encoder.py native/encoder.cpp",
-        {"slower": ["encoder"]},
+        {"slower": ["encoder", "encoder of few"]},
     ),
     "greedy search": FastPath(
         STUDENTS,
@@ -234,24 +230,20 @@ PATHS: dict[str, FastPath] = {
     ),
     "allocator": FastPath(
         ("base", "train", "train_bf16"),
-        "training/allocator.py runtime.py:keep_freed_memory runtime.py:share_heap runtime.py:_set_heap",
-        {"without": ["share_heap"], **answers(None, "runtime:_set_heap")},
+        "process/allocator.py process/runtime.py:keep_freed_memory process/runtime.py:share_heap "
+        "process/runtime.py:_set_heap",
+        {"without": ["share_heap"], **answers(None, "process.runtime:_set_heap")},
     ),
     "few kept kernels": FastPath(
-        ("base", "train", "train_bf16"), "runtime.py:limit_kernel_caches", {"without": ["limit_kernel_caches"]}
+        ("base", "train", "train_bf16"), "process/runtime.py:limit_kernel_caches", {"without": ["limit_kernel_caches"]}
     ),
     "threads that sleep early": FastPath(
-        ("base", "student", "train"), "runtime.py:limit_thread_spinning", {"without": ["limit_thread_spinning"]}
+        ("base", "student", "train"), "process/runtime.py:limit_thread_spinning", {"without": ["limit_thread_spinning"]}
     ),
     "bands": FastPath(
         ("train_window", "train_dilated"),
         "model/bands.py model/attend.py:attend_banded model/attend.py:_fused_bands",
-        {
-            "answers": {
-                "sparsenmt.model.bands:BandLayout.shortest": 1 << 30,
-                "sparsenmt.native.gradients:GradientKernels.faster_window": False,
-            }
-        },
+        {"slower": ["window attention"], **answers(1 << 30, "model.bands:BandLayout.shortest")},
     ),
     "entmax kernels": FastPath(
         ("entmax", "train_entmax"),
@@ -295,6 +287,8 @@ def edited(edits: Mapping[str, tuple[str, str]]) -> Iterator[dict[str, str]]:
             if old not in text:
                 raise LookupError(name)
             (copy / name).write_bytes(text.replace(old, new).encode())
+        building = {**os.environ, "PYTHONPATH": folder}
+        subprocess.run([sys.executable, "-m", "sparsenmt.native.build"], env=building, check=True, capture_output=True)
         yield {"PYTHONPATH": os.pathsep.join([str(FOLDER), folder])}
 
 

@@ -47,12 +47,12 @@ def switch_off(work: dict[str, Any]) -> None:
 
         setattr(owner, last, property(answer) if isinstance(found, property) else answer)
     if slower := work.get("slower"):
-        owner, last, usual = place_of("sparsenmt.native.kernels:Kernels.faster")
+        owner, last, usual = place_of("sparsenmt.native.choice:Choices.prefers")
 
-        def faster(self: Any, kind: str, *sizes: Any) -> bool:
+        def prefers(self: Any, kind: str, *sizes: Any) -> bool:
             return kind not in slower and bool(usual(self, kind, *sizes))
 
-        setattr(owner, last, faster)
+        setattr(owner, last, prefers)
 
 
 def model_of(work: dict[str, Any]) -> Any:
