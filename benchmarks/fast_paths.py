@@ -229,7 +229,8 @@ PATHS: dict[str, FastPath] = {
     ),
     "allocator": FastPath(
         ("base", "train", "train_bf16"),
-        "process/allocator.py process/runtime.py:keep_freed_memory process/runtime.py:share_heap process/runtime.py:_set_heap",
+        "process/allocator.py process/runtime.py:keep_freed_memory process/runtime.py:share_heap "
+        "process/runtime.py:_set_heap",
         {"without": ["share_heap"], **answers(None, "process.runtime:_set_heap")},
     ),
     "few kept kernels": FastPath(

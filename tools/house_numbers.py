@@ -77,22 +77,24 @@ TOP = "(top)"
 """The name of the package's modules that lie in no folder of it."""
 
 BUDGETS: dict[str, tuple[int, int]] = {
-    "(top)": (4_050, 0),
-    "analysis": (4_710, 0),
-    "commands": (2_810, 0),
-    "data": (8_130, 0),
-    "decoding": (3_030, 0),
-    "depth_selector": (1_150, 0),
-    "evaluation": (2_570, 0),
+    "(top)": (2_220, 0),
+    "analysis": (4_650, 0),
+    "commands": (2_780, 0),
+    "data": (7_850, 0),
+    "decoding": (3_040, 0),
+    "depth_selector": (1_140, 0),
+    "evaluation": (2_710, 0),
     "export": (810, 0),
-    "importers": (2_590, 0),
-    "model": (4_810, 0),
-    "native": (3_740, 3_280),
-    "recipe": (3_610, 0),
-    "report": (1_210, 0),
-    "sparsity": (3_070, 920),
-    "training": (2_950, 0),
-    "workflows": (8_830, 0),
+    "importers": (2_790, 0),
+    "model": (4_790, 0),
+    "native": (2_910, 3_170),
+    "process": (1_100, 0),
+    "recipe": (3_580, 0),
+    "report": (1_240, 0),
+    "sparsity": (3_000, 920),
+    "storage": (1_430, 0),
+    "training": (2_450, 0),
+    "workflows": (8_870, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 
@@ -120,14 +122,12 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 57_990,
-    "lines_of_cpp": 4_190,
-    "import_circles": 2,
-    "kernel_importers": 16,
+    "lines": 57_270,
+    "lines_of_cpp": 4_090,
+    "kernel_importers": 21,
     "members_of_engine": MISSING,
     "members_of_training_protocol": 35,
     "methods_of_transformer": 34,
-    "bytes_of_pages": 556_000,
 }
 """Number -> its greatest value as long as it misses its bar. One that reaches its bar is taken out."""
 

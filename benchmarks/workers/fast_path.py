@@ -129,9 +129,11 @@ def decoding(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
     def search(members: Any) -> Iterator[Results]:
         return strategy.search(engine, batches(members), naming)
 
+    at_once = work.get("at_once", engine.numerics.searches_at_once)
+
     def repeat() -> None:
         found: Results = {}
-        for results in run_side_by_side(length_batches(sizes, limit), engine.numerics.searches_at_once, search):
+        for results in run_side_by_side(length_batches(sizes, limit), at_once, search):
             found |= results
         assert len(found) == count
 

@@ -190,6 +190,6 @@ def test_a_full_disk_leaves_nothing(command: Run, exported: Path) -> None:
 
 
 def test_the_page_lists_every_family() -> None:
-    page = Path(__file__).parents[2] / "docs" / "import.md"
+    page = Path(__file__).parents[2] / "docs" / "guides" / "import.md"
     rows = [line.split("|")[1].strip() for line in page.read_bytes().decode().split("\n") if line.startswith("| `")]
     assert {f"`{name}`" for name in FAMILIES} <= set(rows)

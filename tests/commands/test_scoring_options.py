@@ -189,9 +189,10 @@ def test_what_cannot_be_scored_is_refused_before_anything_is_translated(
     text = SWEEP.replace(", documents: ids", "").replace("updates: 0", "updates: 1")
     (place / "plain.yaml").write_text(text, encoding="utf-8", newline="\n")
     monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
-    for module in ("workflows.evaluate", "workflows.score", "workflows.sweep", "analysis.session"):
+    for module in ("evaluation.evaluate", "evaluation.score", "training.sweep"):
         for attribute in ("open_model", "train", "make_untrained"):
-            monkeypatch.setattr(f"sparsenmt.{module}.{attribute}", None, raising=False)
+            monkeypatch.setattr(f"sparsenmt.workflows.{module}.{attribute}", None, raising=False)
+    monkeypatch.setattr("sparsenmt.analysis.session.open_model", None)
     for arguments, message in MISTAKES:
         assert message in refused(*CALLS[name], *arguments)
 
