@@ -140,7 +140,8 @@ PATHS: dict[str, FastPath] = {
     ),
     "training dropout": FastPath(
         TRAININGS,
-        "native/dropout.cpp native/gradients.py:GradientKernels.drop engine/training_operators.py:TrainingOperators.drop",
+        "native/dropout.cpp native/gradients.py:GradientKernels.drop "
+        "engine/training_operators.py:TrainingOperators.drop",
         {"slower": ["dropout"]},
     ),
     "training attention": FastPath(
@@ -157,7 +158,8 @@ PATHS: dict[str, FastPath] = {
         (*TRAININGS, "train_window"),
         "native/attention.cpp native/attention_head.h native/gradients.py:_Attention native/gradients.py:_problem "
         "native/gradients.py:GradientKernels.attend native/gradients.py:GradientKernels.attend_back "
-        "engine/training_operators.py:TrainingOperators.attend engine/training_operators.py:TrainingOperators.attend_window",
+        "engine/training_operators.py:TrainingOperators.attend "
+        "engine/training_operators.py:TrainingOperators.attend_window",
         {"slower": ["trained attention", "window attention"]},
     ),
     "oneDNN products": FastPath(("train", "lm"), "native/onednn.py", answers(False, "native.onednn:_suits")),
@@ -186,13 +188,10 @@ PATHS: dict[str, FastPath] = {
     ),
     "shortlist products": FastPath(
         STUDENTS,
-        "native/listed.cpp native/kernels.py:Kernels.next_listed native/token_lists.py "
-        "native/kernels.py:_listed_error",
+        "native/listed.cpp native/kernels.py:Kernels.next_listed native/token_lists.py native/kernels.py:_listed_error",
         {"slower": ["next listed tokens"]},
     ),
-    "searches side by side": FastPath(
-        DECODING, "decoding/side_by_side.py", {"at_once": 1}
-    ),
+    "searches side by side": FastPath(DECODING, "decoding/side_by_side.py", {"at_once": 1}),
     "encoding ahead": FastPath(("l0drop",), "decoding/ahead.py", {"replaced": {"sparsenmt.decoding.ahead:AHEAD": 1}}),
     "row pool": FastPath(
         DECODING,

@@ -77,24 +77,25 @@ TOP = "(top)"
 """The name of the package's modules that lie in no folder of it."""
 
 BUDGETS: dict[str, tuple[int, int]] = {
-    "(top)": (2_220, 0),
+    "(top)": (2_200, 0),
     "analysis": (4_650, 0),
     "commands": (2_780, 0),
     "data": (7_850, 0),
-    "decoding": (3_040, 0),
+    "decoding": (2_820, 0),
     "depth_selector": (1_140, 0),
+    "engine": (1_660, 0),
     "evaluation": (2_710, 0),
     "export": (810, 0),
     "importers": (2_790, 0),
-    "model": (4_790, 0),
-    "native": (2_910, 3_170),
+    "model": (3_960, 0),
+    "native": (2_760, 3_170),
     "process": (1_100, 0),
     "recipe": (3_580, 0),
     "report": (1_240, 0),
     "sparsity": (3_000, 920),
     "storage": (1_430, 0),
     "training": (2_450, 0),
-    "workflows": (8_870, 0),
+    "workflows": (8_890, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 
@@ -122,12 +123,10 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 57_270,
+    "lines": 57_750,
     "lines_of_cpp": 4_090,
-    "kernel_importers": 21,
-    "members_of_engine": MISSING,
-    "members_of_training_protocol": 35,
-    "methods_of_transformer": 34,
+    "kernel_importers": 3,
+    "methods_of_transformer": 21,
 }
 """Number -> its greatest value as long as it misses its bar. One that reaches its bar is taken out."""
 
