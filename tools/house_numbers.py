@@ -46,7 +46,6 @@ REASONS = {
     "sparsenmt.data.tokenizers.unigram_seeds": "an algorithm of its own, that sentencepiece lacks",
     "sparsenmt.decoding.side_by_side": "threads and what they are sent: no search or model in it, tested alone",
     "sparsenmt.decoding.copies": "the replacement of unknown tokens by attention: no search in it",
-    "sparsenmt.workflows.kernel_trials": "the problems that are measured for the table of choices: also for its tool",
     "sparsenmt.evaluation.contrast.groups": "how items are grouped in tables: no model in it",
     "sparsenmt.evaluation.contrast.translation_suite": "one format of suites a file",
     "sparsenmt.workflows.training.sweep_table": "the layout of tables: nothing is trained or measured in it",

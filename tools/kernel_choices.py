@@ -22,11 +22,11 @@ from pathlib import Path
 
 import torch
 
+from sparsenmt.engine.kernel_trials import every_class, measured_ratio
 from sparsenmt.engine.numerics import processor_name
 from sparsenmt.native.build import build_here
 from sparsenmt.native.choice import MOST_THREADS, TABLE, VERSION, ChoiceTable, class_parts, read_table
 from sparsenmt.native.instruction_sets import INSTRUCTION_SETS, usable_sets
-from sparsenmt.workflows.kernel_trials import every_class, measured_ratio
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "choices"

@@ -226,7 +226,9 @@ class Transformer(nn.Module):
 
     def encode(self, source: Source, *, exits: Sequence[int] | None = None, compact: bool = False) -> Encoded:
         if not self.plan.encoder:
-            return Encoded({0: self.no_source(len(source.tokens))}, {0: Decided()})
+            return Encoded(
+                {0: Memory(self._embed(source.tokens, "target"), source.valid, source.tokens)}, {0: Decided()}
+            )
         wanted = tuple(exits) if exits is not None else self.plan.encoder_exits[-1:]
         states = self._embed(source.tokens, "source")
         positions = torch.arange(states.shape[1], device=states.device).expand(states.shape[0], -1)
@@ -272,13 +274,6 @@ class Transformer(nn.Module):
         memory = self.decoder.empty_segment_memory(x) if before is None else before
         found: tuple[dict[int, Tensor], SegmentMemory] = self.decoder.read_segment(x, memory, wanted)
         return found
-
-    def no_source(self, rows: int) -> Memory:
-        """Return the empty memory with which a language model decodes this many rows."""
-        like = self.embeddings.rows(self.table_keys[2], self.output_table.new_zeros(1, dtype=torch.long))
-        nowhere = torch.empty(rows, 0, dtype=torch.long, device=like.device)
-        states = like.new_empty(rows, 0, like.shape[1])
-        return Memory(states, nowhere.bool(), nowhere)
 
     def parameter_losses(self) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}

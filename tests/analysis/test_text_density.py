@@ -18,6 +18,7 @@ from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.model.transformer import Transformer
 from tests.model.support import TARGET_SIZE, random_model
+from tests.no_source import no_source
 
 LEAST = 2.0**-126
 TEXT = np.random.default_rng(1).integers(4, TARGET_SIZE, 41)
@@ -73,7 +74,7 @@ def in_one_pass(model: Transformer) -> dict[Head, tuple[float, float]]:
     """Attended and visible positions of every head, counted key by key."""
     heard: list[AttentionSeen] = []
     with model.listen(heard.append):
-        model.decode(torch.tensor([[EOS, *TEXT[:-1].tolist()]]), model.no_source(1))
+        model.decode(torch.tensor([[EOS, *TEXT[:-1].tolist()]]), no_source(model, 1))
     found: dict[Head, tuple[float, float]] = {}
     for seen in heard:
         _, heads, queries, keys = seen.weights.shape

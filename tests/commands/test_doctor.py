@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sparsenmt.engine import machine
 from sparsenmt.native.choice import Choices
 from sparsenmt.native.library import SWITCH
 from sparsenmt.report.tables import Report, Table, columns
@@ -34,8 +35,8 @@ def test_the_table_is_compared_with_this_machine(command: Run, tmp_path: Path, m
     known = {"a": 0.9, "b": 0.9, "c": 2.0, "d": 2.0, "e": math.inf}
     monkeypatch.setattr(Choices, "ratio", lambda self, name: known.get(name, 0.5))
     here = {"a": 1.0, "b": 1.1, "c": 0.9, "d": 0.5, "e": 0.1}
-    monkeypatch.setattr(doctor, "every_class", lambda: [(name, name) for name in here])
-    monkeypatch.setattr(doctor, "measured_ratio", lambda name, seconds: here[name])
+    monkeypatch.setattr(machine, "every_class", lambda: [(name, name) for name in here])
+    monkeypatch.setattr(machine, "measured_ratio", lambda name, seconds: here[name])
     done = command("doctor", "--measure", "--threads", "1", "--json", str(tmp_path / "doctor.json"))
     assert done.code == 0 and b"choices: 3 of 5 classes are measured on the other side of 0.95 here" in done.out
     rows = json.loads((tmp_path / "doctor.json").read_bytes())["tables"]["choices"]

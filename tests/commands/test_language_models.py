@@ -26,6 +26,7 @@ from sparsenmt.storage.records import file_entry
 from sparsenmt.workflows.evaluation import evaluate_text, score_text
 from sparsenmt.workflows.evaluation.reference_texts import PlainText
 from tests.commands.support import Run
+from tests.no_source import no_source
 
 PAIR = ("--source", "texts/dev.en", "--reference", "texts/dev.de")
 RECIPE = """\
@@ -100,7 +101,7 @@ def bits(directory: str, text: Path) -> float:
     bundle = store.open_model(directory, device=torch.device("cpu"), dtype=None, any_task=True)
     ids, counts = encode_lines(bundle.tokenizers.target, list(read_line_parts(text)))
     tokens = torch.from_numpy(ids.astype("int64"))
-    cache = bundle.model.new_cache(bundle.model.no_source(1), segment_memory=10_000)
+    cache = bundle.model.new_cache(no_source(bundle.model, 1), segment_memory=10_000)
     inputs = torch.cat([torch.tensor([EOS]), tokens[:-1]])[None]
     (hidden,) = bundle.model.decode(inputs, cache.memory, cache=cache).values()
     values = bundle.model.project(hidden[0]).log_softmax(-1).gather(1, tokens[:, None])

@@ -20,6 +20,7 @@ from sparsenmt.model.transformer import Transformer
 from tests.conformance.cases import VOCABULARY, Case, accepted, norm_of, plugs
 from tests.conformance.checks import EXACT, SINGLE, assert_same
 from tests.conformance.support import language_model_section
+from tests.no_source import no_source
 from tests.toys import registered
 
 ROWS, LENGTH = 2, 23
@@ -70,7 +71,7 @@ def in_segments(model: Transformer, text: Tensor, size: int) -> dict[str, Tensor
 
 
 def in_steps(model: Transformer, text: Tensor) -> dict[str, Tensor]:
-    cache = model.new_cache(model.no_source(ROWS))
+    cache = model.new_cache(no_source(model, ROWS))
     parts = [model.decode(part, cache.memory, cache=cache)[2] for part in text.split([1, 1, 7, 1, 9, 1, 3], 1)]
     return {"states": torch.cat(parts, 1)}
 
@@ -91,7 +92,12 @@ def check_one_pass(model: Transformer, text: Tensor) -> None:
     expected = whole(model, text)
     assert_same(in_segments(model, text, 9), expected, "segments = one pass", EXACT)
     assert_same(in_steps(model, text), expected, "steps = one pass", EXACT)
-    assert_same({"states": model.decode(text, model.no_source(ROWS))[2]}, expected, "decode = read_segment", EXACT)
+    assert_same(
+        {"states": model.decode(text, no_source(model, ROWS))[2]},
+        expected,
+        "decode = read_segment",
+        EXACT,
+    )
 
 
 def check_gradients(model: Transformer, text: Tensor) -> None:

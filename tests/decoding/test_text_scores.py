@@ -18,6 +18,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.schema import Decoding
 from tests.model.support import TARGET_SIZE, random_model
+from tests.no_source import no_source
 
 CPU = torch.device("cpu")
 TEXT = np.random.default_rng(1).integers(4, TARGET_SIZE, 53)
@@ -43,7 +44,7 @@ def scores(model: Transformer, length: int, memory: int, rows: int = 4) -> Tenso
 def at_once(model: Transformer, tokens: np.ndarray[Any, Any], before: int = EOS) -> Tensor:
     wanted = torch.from_numpy(tokens)
     inputs = torch.cat([torch.tensor([before]), wanted[:-1]])[None]
-    hidden = model.decode(inputs, model.no_source(1))[2]
+    hidden = model.decode(inputs, no_source(model, 1))[2]
     return model.project(hidden[0]).log_softmax(-1).gather(1, wanted[:, None]).squeeze(1).detach()
 
 
@@ -83,7 +84,7 @@ def test_prompts_are_continued(options: dict[str, Any], lines: int) -> None:
     """The log-probability of an output is that of its tokens after the prompt."""
     model = model_of(16, position={"name": "transformer_xl"}).eval()
     prompts = torch.from_numpy(TEXT[:14]).view(2, 7)
-    batch = EncodedBatch(model.no_source(2), torch.tensor([12, 20]), [0, 1], [0, 1], prompts)
+    batch = EncodedBatch(no_source(model, 2), torch.tensor([12, 20]), [0, 1], [0, 1], prompts)
     decoding = Decoding(**options, length_penalty="none", max_lines=lines)
     found = {}
     for results in strategy_of(decoding).search(TorchEngine(model), [batch], lambda numbers: NOWHERE()):
@@ -107,7 +108,13 @@ def test_beam_search_finds_the_best_two_lines() -> None:
         return float(at_once(model, np.array([*prompt, *tokens]))[len(prompt) :].sum())
 
     wanted = sorted(map(log_probability, candidates), reverse=True)
-    batch = EncodedBatch(model.no_source(1), torch.tensor([limit]), [0], [0], torch.from_numpy(prompt)[None])
+    batch = EncodedBatch(
+        no_source(model, 1),
+        torch.tensor([limit]),
+        [0],
+        [0],
+        torch.from_numpy(prompt)[None],
+    )
     decoding = Decoding(beam_size=TARGET_SIZE**3, length_penalty="none", max_lines=2)
     found, *_ = strategy_of(decoding).search(TorchEngine(model), [batch], lambda numbers: NOWHERE())
     ended = [each for each in found[0] if each.ended]

@@ -11,6 +11,7 @@ from torch import Tensor
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.transformer import Transformer
 from tests.model.support import TARGET_SIZE, random_model
+from tests.no_source import no_source
 
 SPAN = {"name": "adaptive_span", "maximum": 9, "ramp": 3, "init": 0.3}
 RELATIVE = {"name": "transformer_xl"}
@@ -51,7 +52,7 @@ def in_segments(model: Transformer, tokens: Tensor, size: int) -> Tensor:
 
 
 def in_steps(model: Transformer, tokens: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    cache = model.new_cache(model.no_source(len(tokens)))
+    cache = model.new_cache(no_source(model, len(tokens)))
     parts, first = [], 0
     for size in (*sizes, tokens.shape[1] - sum(sizes)):
         parts.append(model.decode(tokens[:, first : first + size], cache.memory, cache=cache)[2])
@@ -78,14 +79,14 @@ def test_steps_equal_one_pass_beyond_a_segment(name: str) -> None:
     model, tokens = language_model(*CASES[name]), text()
     whole = model.read_segment(tokens)[0][2]
     same(in_steps(model, tokens, (1, 1, 5, 1, 150, 1, 1)), whole)
-    same(model.decode(tokens, model.no_source(len(tokens)))[2], whole)
+    same(model.decode(tokens, no_source(model, len(tokens)))[2], whole)
 
 
 @torch.no_grad()
 def test_steps_read_as_many_positions_as_the_segment_memory_holds() -> None:
     model, tokens = language_model(4, {"position": RELATIVE}), text(1, 20)
     same(in_steps(model, tokens, (1,) * 19), in_segments(model, tokens, 1))
-    longer = model.new_cache(model.no_source(1), segment_memory=64)
+    longer = model.new_cache(no_source(model, 1), segment_memory=64)
     found = model.decode(tokens, longer.memory, cache=longer)[2]
     same(found, model.read_segment(tokens)[0][2])
 
@@ -126,7 +127,7 @@ def test_the_cache_holds_as_many_positions_as_the_longest_span_of_a_layer() -> N
     shares = [p for name, p in model.named_parameters() if name.endswith("span.share")]
     for share, longest in zip(shares, (1.5, 2.5), strict=True):
         share.copy_(torch.tensor([longest, 0.5, 0.0, 1.0]) / 9)
-    cache = model.new_cache(model.no_source(1))
+    cache = model.new_cache(no_source(model, 1))
     for step in range(40):
         model.decode(tokens[:, step : step + 1], cache.memory, cache=cache)
     held = [own.values.content.shape[0] for own in cache._steps.values()]  # type: ignore[attr-defined]

@@ -27,6 +27,7 @@ from sparsenmt.native.token_lists import TokenLists
 from sparsenmt.recipe.schema import Decoding
 from tests.model.support import random_model, random_source, random_target
 from tests.native.libraries import decoding_kernels
+from tests.no_source import no_source
 
 MODELS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -220,4 +221,7 @@ def test_the_output_table_is_in_memory_once(tie: str, monkeypatch: pytest.Monkey
     rows = torch.tensor([[4, 2, 7]])
     for key in model.embeddings:
         assert torch.equal(other.embeddings.rows(key, rows), model.embeddings.rows(key, rows))
-    assert torch.equal(other.no_source(2).states, model.no_source(2).states)
+    assert torch.equal(
+        no_source(other, 2).states,
+        no_source(model, 2).states,
+    )

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 import sparsenmt
+from sparsenmt.engine.build import build
 from sparsenmt.native.address import address
 from sparsenmt.native.kernels import Kernels, pack
 from sparsenmt.native.packing import PackedMatrix, RowTable, row_table
@@ -260,7 +261,7 @@ def test_a_copy_of_a_packed_model_outlives_it() -> None:
     """Also after decoding with the original, which makes all structs."""
     decoding_kernels(torch.float32)
     model = random_model(torch.float32, dimension=64, feed_forward=96)
-    model.pack(torch.float32)
+    build(model)
     source, target = random_source(), random_target(6, 1)
 
     def decode(model: Any) -> Tensor:
@@ -270,7 +271,7 @@ def test_a_copy_of_a_packed_model_outlives_it() -> None:
 
     expected = decode(model)
     other = copy.deepcopy(model)
-    for each in model.decoder.compiled._stack._given:
+    for each in model.decoder._stack._given:
         for matrix in each.matrices:
             matrix.panels.fill_(torch.nan)
     assert decode(model).isnan().all()

@@ -11,9 +11,11 @@ from unittest import mock
 import pytest
 import torch
 
-from sparsenmt.decoding import scores
+from sparsenmt.engine.build import build
+from sparsenmt.engine.candidates import best_tokens, log_normalizer
+from sparsenmt.engine.contract import Engine, NextRules
+from sparsenmt.engine.kernel_trials import every_class, measure
 from sparsenmt.errors import UserError
-from sparsenmt.model.transformer import Transformer
 from sparsenmt.native import choice
 from sparsenmt.native.choice import TABLE, Choices, ChoiceTable, class_parts, read_table
 from sparsenmt.native.encoder import EncoderStack
@@ -23,7 +25,6 @@ from sparsenmt.native.library import ALWAYS, SWITCH
 from sparsenmt.native.steps import LayerStack
 from sparsenmt.sparsity.simplex import newton
 from sparsenmt.sparsity.simplex.function import entmax
-from sparsenmt.workflows.kernel_trials import every_class, measure
 from tests.model.support import random_model, random_source, random_target
 from tests.native.libraries import decoding_kernels, simplex_kernel
 from tools.kernel_choices import merge
@@ -168,7 +169,7 @@ def _tensors(result: Any) -> list[torch.Tensor]:
     return [each.float() for each in result if isinstance(each, torch.Tensor) and each.is_floating_point()]
 
 
-def searched(model: Transformer) -> list[str]:
+def searched(engine: Engine) -> list[str]:
     """The kernels that an encoder and two steps of a search have called."""
     names = ("attend", "next", "product")
     called: list[str] = []
@@ -185,11 +186,11 @@ def searched(model: Transformer) -> list[str]:
     run = mock.patch.object(LayerStack, "run", autospec=True, side_effect=LayerStack.run)
     layers = mock.patch.object(EncoderStack, "run", autospec=True, side_effect=EncoderStack.run)
     with torch.inference_mode(), spy("attend"), spy("next"), spy("product"), run as step, layers as encoder:
-        memory = next(iter(model.encode(random_source((7, 12)), compact=True).memories.values()))
-        cache_of_search = model.new_cache(memory)
+        cache = engine.new_cache(engine.encode(random_source((7, 12)), compact=True).memory)
+        rules = NextRules(torch.empty(4, 0, dtype=torch.long), lambda logits, _: logits, never=(0, 1))
         for token in random_target(4, 3).unbind(1):
-            states = model.decode(token[:, None], memory, cache=cache_of_search)
-            model.continuations(next(iter(states.values()))[:, -1], torch.zeros(2, 2), (0, 1), 2)
+            states = engine.step(token[:, None], cache)[:, -1]
+            engine.next_tokens(states, torch.zeros(2, 2), cache, rules, 2)
     whole = {"step": step, "encoder": encoder}
     return [*(name for name in names if name in called), *(name for name, each in whole.items() if each.call_count)]
 
@@ -200,8 +201,7 @@ def test_a_slow_kernel_is_not_used(ratio: float, monkeypatch: pytest.MonkeyPatch
     found = decoding_kernels()
     monkeypatch.setattr(Choices, "ratio", lambda *problem: ratio)
     model = random_model(torch.float32, dimension=64, feed_forward=96, heads=4)
-    model.pack(torch.float32)
-    used = searched(model)
+    used = searched(build(model))
     if ratio > 1:
         assert used == []
     else:
@@ -209,8 +209,8 @@ def test_a_slow_kernel_is_not_used(ratio: float, monkeypatch: pytest.MonkeyPatch
         assert ("step" in used) == ("encoder" in used) == multiplies and ("attend" in used) != multiplies
     logits = torch.randn(4, 50)
     for name, call in {
-        "log_sums": lambda: scores.log_normalizer(logits),
-        "best": lambda: scores.best_tokens(logits, 2),
+        "log_sums": lambda: log_normalizer(logits, found),
+        "best": lambda: best_tokens(logits, 2, found),
     }.items():
         with mock.patch.object(Kernels, name, autospec=True, side_effect=getattr(Kernels, name)) as kernel:
             call()

@@ -131,7 +131,7 @@ def _product(found: Kernels, dtype: torch.dtype, outer: int, inner: int) -> Tria
 def _packed_product(found: Kernels, dtype: torch.dtype, outer: int, inner: int) -> Trial:
     """The same, where PyTorch's matrix is reordered, too, if it can be."""
     ours, plain = _product(found, dtype, outer, inner)
-    if not onednn.works():
+    if not onednn.works(torch.float32):
         return ours, plain
     x, packed = numbers(_ROWS, inner), onednn.reorder(numbers(outer, inner, speed=1.3), _ROWS)
     return ours, lambda: onednn.multiply(x, packed, None)
@@ -399,5 +399,5 @@ def every_class() -> Iterator[Class]:
         yield from training_classes(training)
     if (simplex := native(torch.zeros(1))) is not None:
         yield from entmax_classes(simplex)
-    if onednn.works():
+    if onednn.works(torch.float32):
         yield from reordered_classes()
