@@ -151,7 +151,7 @@ PATHS: dict[str, FastPath] = {
     ),
     "training windows": FastPath(
         ("train_window",),
-        "engine/training_operators.py:TrainingOperators.attend_window model/attend.py:_attend_window",
+        "engine/training_operators.py:TrainingOperators.attend_window",
         {"slower": ["window attention"]},
     ),
     "training attention, all": FastPath(

@@ -57,6 +57,7 @@ REASONS = {
     "sparsenmt.importers.marian_shortlist": "the formats of shortlists: no tensor or architecture in it",
     "sparsenmt.model.compaction": "one function that drops, counts and merges positions (design rule 3), tested alone",
     "sparsenmt.model.content_attention": "attention by clusters of keys: no projection in it, tested alone",
+    "sparsenmt.engine.kernel_trials": "the problems that are measured for the table of choices: also for its tool",
     "sparsenmt.engine.candidates": "from logits to continuations: no model in it, tested alone",
     "sparsenmt.engine.native_decoder": "a step in one call: an alternative to layer by layer",
     "sparsenmt.engine.native_engine": "one engine a file",
@@ -82,7 +83,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "data": (7_850, 0),
     "decoding": (2_820, 0),
     "depth_selector": (1_140, 0),
-    "engine": (1_660, 0),
+    "engine": (2_180, 0),
     "evaluation": (2_710, 0),
     "export": (810, 0),
     "importers": (2_790, 0),
@@ -94,7 +95,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "sparsity": (3_000, 920),
     "storage": (1_430, 0),
     "training": (2_450, 0),
-    "workflows": (8_890, 0),
+    "workflows": (8_420, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 
@@ -122,10 +123,9 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 57_750,
+    "lines": 57_790,
     "lines_of_cpp": 4_090,
-    "kernel_importers": 3,
-    "methods_of_transformer": 21,
+    "kernel_importers": 1,
 }
 """Number -> its greatest value as long as it misses its bar. One that reaches its bar is taken out."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,8 @@ def decoding(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
     from workers.decode import DTYPES
 
     model = model_of(work).eval()
+    if "dropped" in work:
+        model.memory.output = nn.ModuleList([Coins()])
     engine = build(model, DTYPES[work["our_dtype"]] or fastest_dtype(model), final=True)
     rng, count, vocabulary = np.random.default_rng(0), work["sentences"], work["vocabulary"]
     lengths = rng.integers(work["source_length"] // 2, work["source_length"] + 1, count)
@@ -98,8 +100,6 @@ def decoding(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
     ends = np.minimum(1 + rng.gamma(4.0, work["target_length"] / 6, count), 2 * work["target_length"])
     limits = torch.from_numpy(np.maximum(ends.astype(np.int64), 2))
     kept = [torch.from_numpy(rng.random(len(each)) >= work.get("dropped", 0.0)) for each in sources]
-    if "dropped" in work:
-        model.memory.output = nn.ModuleList([Coins()])
     allowed = None
     if "shortlist" in work:
         allowed = torch.zeros(count, vocabulary, dtype=torch.bool)
@@ -116,18 +116,14 @@ def decoding(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
         features = {"kept": pad([kept[i].long().tolist() for i in chosen])[0] > 0} if "dropped" in work else {}
         return Source(tokens, valid, features)
 
-    def naming(_chosen: list[int]) -> AbstractContextManager[None]:
-        return nullcontext()
-
     def batches(members: Any) -> Iterator[EncodedBatch]:
-        for chosen, memory in encode_ahead(
-            engine, members, sizes, limit, read=read, naming=naming, compact="dropped" in work
-        ):
+        how: dict[str, Any] = {"read": read, "naming": lambda chosen: nullcontext(), "compact": "dropped" in work}
+        for chosen, memory in encode_ahead(engine, members, sizes, limit, **how):
             own = None if allowed is None else allowed[chosen]
             yield EncodedBatch(memory, limits[chosen], chosen, chosen, allowed=own)
 
     def search(members: Any) -> Iterator[Results]:
-        return strategy.search(engine, batches(members), naming)
+        return strategy.search(engine, batches(members), lambda chosen: nullcontext())
 
     at_once = work.get("at_once", engine.numerics.searches_at_once)
 

@@ -16,6 +16,7 @@ from sparsenmt.data.tokenizers.frame import FramePair
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.scores import maximum_length
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
+from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.errors import UserError
 from sparsenmt.importers import huggingface
 from sparsenmt.importers.foreign_model import ForeignModel
@@ -56,13 +57,13 @@ class Imported:
         """
         found = {key: value for key, value in self.found.recipe["decoding"].items() if not key.endswith("_language")}
         options, tokens = schema.Decoding.model_validate(found), torch.tensor([line])
-        model, given = self._model, self.frames.target.given
-        memory = model.encode(Source(tokens, torch.ones_like(tokens).bool())).memories[model.plan.deepest[0]]
+        engine, given = TorchEngine(self._model), self.frames.target.given
+        memory = engine.encode(Source(tokens, torch.ones_like(tokens).bool())).memory
         limits = torch.tensor([maximum_length(len(line), options, 81 - len(given))])
         batch = EncodedBatch(memory, limits, [0], [0], given=given)
         (hypotheses,) = [
             results[0]
-            for results in strategy_of(options).search(model, [batch], lambda chosen: nullcontext())
+            for results in strategy_of(options).search(engine, [batch], lambda chosen: nullcontext())
             if results
         ]
         if len(hypotheses) > 1 and not all(each.ended for each in hypotheses):
