@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from common import verdict
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.data.batching import Batch, pad
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.recipe import schema

@@ -32,7 +32,8 @@ def random_model(directory: Path) -> None:
     import random
 
     from sparsenmt import model_directory
-    from sparsenmt.assemble import build_model, load_resolved_recipe
+    from sparsenmt.assemble.methods import load_resolved_recipe
+    from sparsenmt.assemble.model import build_model
     from sparsenmt.data.features.feature_set import FeatureSet
     from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 

@@ -42,7 +42,7 @@ data:
   tokenizer: {{vocabulary_size: 32000}}
 training: {{device: cpu}}
 """
-IMPORTS = "import torch, sentencepiece, sparsenmt.commands.prepare, sparsenmt.commands.train, sparsenmt.assemble"
+IMPORTS = "import torch, sentencepiece, sparsenmt.commands.prepare, sparsenmt.commands.train, sparsenmt.assemble.checks"
 IMPORTS += ", sparsenmt.data.prepare.pipeline, sparsenmt.training.loop, sparsenmt.sparsity.registry as r; r.methods()"
 
 
@@ -93,7 +93,7 @@ def throughput(folders: list[str]) -> None:
     """Train a small model on several prepared directories in turns; prints target tokens/s of every round as JSON."""
     import torch
 
-    from sparsenmt.assemble import build_model
+    from sparsenmt.assemble.model import build_model
     from sparsenmt.data.batching import EpochPlan, collate
     from sparsenmt.data.prepared_data import PreparedData
     from sparsenmt.recipe.choices import PRESETS

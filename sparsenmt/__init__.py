@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 
 # __init__.pyi holds the same names for type checkers.
 _NAMES = {
-    "assemble": ("load_recipe",),
+    "assemble.checks": ("load_recipe",),
     "decoding.translate": ("translate_texts",),
     "errors": ("UserError",),
     "evaluation.scorer": ("ScoringOptions",),

@@ -2,7 +2,7 @@
 
 # ruff: noqa: I001 (`a as a` exports a name; one import for each would be three times as long)
 
-from sparsenmt.assemble import load_recipe as load_recipe
+from sparsenmt.assemble.checks import load_recipe as load_recipe
 from sparsenmt.decoding.translate import translate_texts as translate_texts
 from sparsenmt.errors import UserError as UserError
 from sparsenmt.evaluation.scorer import ScoringOptions as ScoringOptions

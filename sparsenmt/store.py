@@ -11,7 +11,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from sparsenmt.assemble import build_model, load_resolved_recipe
+from sparsenmt.assemble.methods import load_resolved_recipe
+from sparsenmt.assemble.model import build_model
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.shortlist import Shortlist, Shortlists
 from sparsenmt.data.text_sides import TextSides

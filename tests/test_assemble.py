@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from sparsenmt.assemble import build_model, check_losses, check_recipe, filters_without_gain, required_features
+from sparsenmt.assemble.checks import check_losses, check_recipe
+from sparsenmt.assemble.estimates import filters_without_gain
+from sparsenmt.assemble.methods import required_features
+from sparsenmt.assemble.model import build_model
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
 from sparsenmt.sparsity.registry import Options, register

@@ -16,7 +16,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from sparsenmt import model_directory, store
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer

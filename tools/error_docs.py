@@ -97,7 +97,7 @@ GROUPS = (
     Group(
         "Recipes: methods and the model",
         "Reported by `prepare` and `train`, also with `--dump-config`; the file and the line come before the key.",
-        ("assemble.py", "sparsity/"),
+        ("assemble/", "sparsity/"),
     ),
     Group("Text and `sparsenmt prepare`", "", (*_application("prepare"), "data/")),
     Group(

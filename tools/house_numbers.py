@@ -77,8 +77,9 @@ TOP = "(top)"
 """The name of the package's modules that lie in no folder of it."""
 
 BUDGETS: dict[str, tuple[int, int]] = {
-    "(top)": (2_200, 0),
+    "(top)": (1_670, 0),
     "analysis": (4_650, 0),
+    "assemble": (600, 0),
     "commands": (2_780, 0),
     "data": (7_850, 0),
     "decoding": (2_820, 0),
@@ -123,7 +124,7 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 57_790,
+    "lines": 57_850,
     "lines_of_cpp": 4_090,
     "kernel_importers": 1,
 }

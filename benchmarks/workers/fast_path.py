@@ -59,7 +59,7 @@ def model_of(work: dict[str, Any]) -> Any:
     """The Transformer of the work, with random weights and one table for source, target and output."""
     import torch
 
-    from sparsenmt.assemble import build_model
+    from sparsenmt.assemble.model import build_model
     from sparsenmt.recipe import schema
 
     sizes = ("dimension", "feed_forward", "heads", "encoder_layers", "decoder_layers", "max_positions")

@@ -11,7 +11,7 @@ import torch
 
 import sparsenmt
 from protocol import language_batches, serve, work_from_arguments
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.decoding.text_scores import TextReading, score_text
 from sparsenmt.engine import build as engines
 from sparsenmt.engine.training_operators import TrainingOperators

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.method_choice import Attention, MemoryChoice, MethodChoice

@@ -10,7 +10,7 @@ from protocol import serve, work_from_arguments
 
 def main() -> None:
     # As in the command: the processes that encode import this module, and need nothing of these.
-    from sparsenmt.assemble import load_recipe
+    from sparsenmt.assemble.checks import load_recipe
     from sparsenmt.workflows.training.prepare import prepare
 
     work = work_from_arguments()

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from sparsenmt.analysis.labels import HEAD_COLUMNS, SITE_NAMES, Head, by_head, head_cells, head_name, site_title
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.model.sites import SITES, SiteName

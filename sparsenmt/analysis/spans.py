@@ -18,7 +18,7 @@ from pathlib import Path
 
 from sparsenmt.analysis.labels import HEAD_COLUMNS, SITE_NAMES, Head, by_head, head_cells, number_ticks
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.errors import UserError
 from sparsenmt.metric import lower_is_better, metric_label
 from sparsenmt.model.sites import SITES, SiteName

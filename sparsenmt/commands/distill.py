@@ -50,7 +50,7 @@ def command(
     The options from --method on are those of `sparsenmt decode`, for the teacher. Options that are not given are those
     of its recipe.
     """
-    from sparsenmt.assemble import load_recipe
+    from sparsenmt.assemble.checks import load_recipe
     from sparsenmt.workflows.training.distill import DistillRequest, distill
 
     recipe = load_recipe(recipe_file, overrides)

@@ -27,7 +27,7 @@ def command(recipe_file: Path, overrides: tuple[str, ...], processes: int | None
     to date. If it is interrupted, the same command resumes after the stages that were finished. OVERRIDES change single
     keys of the recipe, for instance data.tokenizer.vocabulary_size=4000.
     """
-    from sparsenmt.assemble import load_recipe
+    from sparsenmt.assemble.checks import load_recipe
     from sparsenmt.recipe.load import dump
 
     recipe = load_recipe(recipe_file, overrides)

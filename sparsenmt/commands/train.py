@@ -28,7 +28,7 @@ def command(
     OVERRIDES change single keys of the recipe, for instance training.learning_rate=1e-3. If a run was interrupted, the
     same recipe and overrides resume it from its last checkpoint.
     """
-    from sparsenmt.assemble import load_recipe
+    from sparsenmt.assemble.checks import load_recipe
     from sparsenmt.recipe.load import dump
 
     recipe = load_recipe(recipe_file, [*overrides, *training_overrides(threads, device)])

@@ -43,7 +43,7 @@ class DepthClassifier(nn.Module):
         self.positions = Positions("sinusoidal", dimension, 0)
         self.encoder = Encoder(options, range(layers), SiteModules(SiteHeads(heads), lambda *place: Softmax()), [])
         self.output = Linear(dimension, depths)
-        # as `assemble.build_model`: Glorot-uniform matrices, zero biases, embeddings N(0, 1/D)
+        # as `build_model`: Glorot-uniform matrices, zero biases, embeddings N(0, 1/D)
         nn.init.normal_(self.embeddings, std=dimension**-0.5)
         for module in self.modules():
             if isinstance(module, Linear):

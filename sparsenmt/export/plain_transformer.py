@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sparsenmt.assemble import chosen_methods
+from sparsenmt.assemble.methods import chosen_methods
 from sparsenmt.errors import UserError
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.transformer import Transformer, table_keys

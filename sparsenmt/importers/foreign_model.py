@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.data.shortlist import Shortlist
 from sparsenmt.data.text_sides import TextSides
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers

@@ -1,4 +1,4 @@
-"""Recipe files to a `Recipe`, and back. `assemble.load_recipe` calls `load` with the registered methods."""
+"""Recipe files to a `Recipe`, and back. `assemble.checks.load_recipe` calls `load` with the registered methods."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, train_tokenizer

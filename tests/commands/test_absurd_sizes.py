@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from sparsenmt import assemble
-from sparsenmt.assemble import build_model, check_training_memory, choose_trained
+from sparsenmt.assemble import checks
+from sparsenmt.assemble import model as assembled
+from sparsenmt.assemble.checks import check_training_memory
+from sparsenmt.assemble.model import build_model, choose_trained
 from sparsenmt.errors import UserError
 from sparsenmt.process import devices
 from sparsenmt.process.devices import device_memory
@@ -42,7 +44,8 @@ def test_a_container_limits_the_memory(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_model_that_does_not_fit_is_refused_before_memory_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The parameters of 824 GB are counted without one of them."""
     model = Model(preset="base", dimension=65536, feed_forward=262144)
-    monkeypatch.setattr(assemble, "device_memory", lambda device: 10**11)
+    for module in (checks, assembled):
+        monkeypatch.setattr(module, "device_memory", lambda device: 10**11)
     with pytest.raises(UserError, match=r"parameters take 2\.\d TB of memory; this machine has 100.0 GB") as caught:
         build_model(model, **SIZES)
     assert caught.value.where == "model" and caught.value.hint
@@ -70,19 +73,22 @@ def test_the_bound_counts_what_is_kept(
     words = words.format(count=f"{count:,}", trained=f"{trained:,}")
     state = torch.get_rng_state()
     for memory, fits in ((8 * count + 12 * trained, False), (8 * count + 12 * trained + 1, True)):
-        monkeypatch.setattr(assemble, "device_memory", lambda device, memory=memory: memory)
+        for module in (checks, assembled):
+            monkeypatch.setattr(module, "device_memory", lambda device, memory=memory: memory)
         if fits:
             check_training_memory(recipe, **SIZES, device=CPU)
         else:
             with pytest.raises(UserError, match=f"^model: {words}"):
                 check_training_memory(recipe, **SIZES, device=CPU)
     assert torch.equal(torch.get_rng_state(), state)
-    monkeypatch.setattr(assemble, "device_memory", lambda device: None)
+    for module in (checks, assembled):
+        monkeypatch.setattr(module, "device_memory", lambda device: None)
     check_training_memory(recipe, **SIZES, device=CPU)
 
 
 def test_training_writes_nothing(refused: Callable[..., str], workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assemble, "device_memory", lambda device: 10**9)
+    for module in (checks, assembled):
+        monkeypatch.setattr(module, "device_memory", lambda device: 10**9)
     message = refused("train", "small.yaml", "model.dimension=32768", "directory=giant")
     assert "error: model: " in message and "1.0 GB" in message
     assert not Path("giant").exists()

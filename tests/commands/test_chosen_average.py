@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from sparsenmt import model_directory, store
-from sparsenmt.assemble import load_recipe
+from sparsenmt.assemble.checks import load_recipe
 from sparsenmt.cli import run
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.forced_decoding import score_pairs

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sparsenmt.assemble import build_model, patterns_without_gain, without_gain
+from sparsenmt.assemble.estimates import patterns_without_gain, without_gain
+from sparsenmt.assemble.model import build_model
 from sparsenmt.recipe import schema
 from tests.commands.support import Run
 from tests.toys import registered

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from sparsenmt import model_directory
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.errors import UserError
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.native.kernels import kernels

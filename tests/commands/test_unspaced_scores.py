@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sacrebleu.tokenizers import tokenizer_ja_mecab
 
-from sparsenmt.assemble import load_recipe
+from sparsenmt.assemble.checks import load_recipe
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation import tokenizer_choice
 from sparsenmt.evaluation.metrics import corpus_scores

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.model.bands import band_layout
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Encoded, Source

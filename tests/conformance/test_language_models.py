@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.engine import build as engines
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.transformer import Transformer

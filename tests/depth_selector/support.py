@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.depth_selector.classifier import DepthClassifier

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.optim import AdamW
 
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.data.batching import Batch
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
 from sparsenmt.engine.build import build

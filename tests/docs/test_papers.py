@@ -13,7 +13,8 @@ import click
 import pytest
 import torch
 
-from sparsenmt.assemble import build_model, load_recipe
+from sparsenmt.assemble.checks import load_recipe
+from sparsenmt.assemble.model import build_model
 from sparsenmt.cli import COMMANDS
 from sparsenmt.recipe.schema import Model, Recipe
 from sparsenmt.recipe.sweep import read_sweep

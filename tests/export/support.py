@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.data.vocabulary import BOS, EOS, PAD

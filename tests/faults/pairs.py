@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from sparsenmt import model_directory, store
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.errors import UserError

@@ -20,7 +20,8 @@ from pathlib import Path
 import torch
 
 from sparsenmt import model_directory
-from sparsenmt.assemble import build_model, load_resolved_recipe
+from sparsenmt.assemble.methods import load_resolved_recipe
+from sparsenmt.assemble.model import build_model
 from sparsenmt.cli import run
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer

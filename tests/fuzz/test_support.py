@@ -26,7 +26,7 @@ def test_there_are_as_many_cases_as_promised() -> None:
 )
 def test_what_ends_otherwise_than_promised(lab: Lab, done: mock.Mock) -> None:
     (lab.folder / "recipe.yaml").write_text(recipe_texts.SMALL, encoding="utf-8", newline="\n")
-    with mock.patch("sparsenmt.assemble.load_recipe", done):
+    with mock.patch("sparsenmt.assemble.checks.load_recipe", done):
         if isinstance(done.side_effect, OSError):
             assert lab.run("prepare", "recipe.yaml", "--dump-config").code == 2
             return

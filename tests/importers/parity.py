@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of

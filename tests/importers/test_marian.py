@@ -15,7 +15,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.importers.marian import read as read_marian

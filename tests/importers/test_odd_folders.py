@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.data.tokenizers.frame import FramePair
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.scores import maximum_length

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.engine.packing import take_over
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.stacks import Decoder, Encoder

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparsenmt.assemble import depth_plan
+from sparsenmt.assemble.model import depth_plan
 from sparsenmt.recipe.load import load
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.sweep import read_sweep

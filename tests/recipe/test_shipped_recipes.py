@@ -150,7 +150,8 @@ def test_a_shipped_recipe_loads(path: Path, tmp_path: Path, monkeypatch: pytest.
 
 @examples("path", RECIPES, fast=RECIPES[::6], ids=lambda path: path.stem)
 def test_of_a_shipped_recipe_a_model_can_be_built(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sparsenmt.assemble import build_model, check_recipe
+    from sparsenmt.assemble.checks import check_recipe
+    from sparsenmt.assemble.model import build_model
     from sparsenmt.sparsity.registry import methods
 
     monkeypatch.setenv("SPARSENMT_DATA", "data")
@@ -297,7 +298,7 @@ def test_the_parameters_of_fixed_heads_are_the_published_ones_with_smaller_vocab
     """Table 5 of Raganato et al. 2020, and the vocabulary that the header of the recipe derives from it."""
     import torch
 
-    from sparsenmt.assemble import build_model
+    from sparsenmt.assemble.model import build_model
     from sparsenmt.sparsity.registry import methods
 
     monkeypatch.setenv("SPARSENMT_DATA", "data")
@@ -321,7 +322,7 @@ def test_the_corpora_that_are_there_are_found(real_data: Path, monkeypatch: pyte
 
 def test_the_published_settings_of_language_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dai et al. 2019 and Sukhbaatar et al. 2019: enwik8, base and small; the example that Zhao et al. name for Roy."""
-    from sparsenmt.assemble import build_model
+    from sparsenmt.assemble.model import build_model
     from sparsenmt.sparsity.registry import methods
 
     monkeypatch.setenv("SPARSENMT_DATA", "data")

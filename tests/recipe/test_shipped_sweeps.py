@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from sparsenmt.assemble import build_model, load_recipe
+from sparsenmt.assemble.checks import load_recipe
+from sparsenmt.assemble.model import build_model
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.sweep import read_sweep
 from sparsenmt.recipe.yaml_tree import child, mapping, read

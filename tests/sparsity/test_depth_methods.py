@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe import schema

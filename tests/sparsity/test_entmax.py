@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.errors import UserError
 from sparsenmt.model.sites import SITES
 from sparsenmt.model.transformer import Transformer

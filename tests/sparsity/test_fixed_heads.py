@@ -11,7 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.assemble import build_model, check_recipe, required_features
+from sparsenmt.assemble.checks import check_recipe
+from sparsenmt.assemble.methods import required_features
+from sparsenmt.assemble.model import build_model
 from sparsenmt.errors import UserError
 from sparsenmt.model.sockets import Keys
 from sparsenmt.recipe import schema

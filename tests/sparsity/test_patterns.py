@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.assemble import build_model, check_recipe
+from sparsenmt.assemble.checks import check_recipe
+from sparsenmt.assemble.model import build_model
 from sparsenmt.errors import UserError
 from sparsenmt.model.attend import restrict
 from sparsenmt.model.sockets import Keys, Pattern

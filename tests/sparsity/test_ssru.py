@@ -10,7 +10,8 @@ from torch import Tensor
 
 from sparsenmt.analysis.density import measure_density
 from sparsenmt.analysis.session import AnalysisSession
-from sparsenmt.assemble import chosen_methods, load_recipe, load_resolved_recipe
+from sparsenmt.assemble.checks import load_recipe
+from sparsenmt.assemble.methods import chosen_methods, load_resolved_recipe
 from sparsenmt.decoding.disabled_heads import read_disabled_heads
 from sparsenmt.errors import UserError
 from sparsenmt.sparsity.registry import Options

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.errors import UserError
 from sparsenmt.model.sockets import Keys
 from sparsenmt.recipe import schema

@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 
 from sparsenmt import model_directory
-from sparsenmt.assemble import build_model, load_resolved_recipe
+from sparsenmt.assemble.methods import load_resolved_recipe
+from sparsenmt.assemble.model import build_model
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.errors import UserError
 from sparsenmt.importers.foreign_model import ForeignModel

@@ -16,7 +16,8 @@ from typing import Any
 from torch import Tensor
 
 from sparsenmt import model_directory, store
-from sparsenmt.assemble import build_model, loss_names
+from sparsenmt.assemble.checks import loss_names
+from sparsenmt.assemble.model import build_model
 from sparsenmt.model.depth_plan import Depth, DepthPlan
 from sparsenmt.model.transformer import own_exit
 from sparsenmt.recipe.method_choice import MethodChoice

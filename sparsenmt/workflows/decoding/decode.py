@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sparsenmt import __version__
-from sparsenmt.assemble import without_gain
+from sparsenmt.assemble.estimates import without_gain
 from sparsenmt.data.documents import DocumentBlock
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import check_readable, text_windows, write_lines

@@ -26,7 +26,7 @@ from sparsenmt.analysis.depth_table import (
     report,
     score_grid,
 )
-from sparsenmt.assemble import depth_plan
+from sparsenmt.assemble.model import depth_plan
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import write_lines
 from sparsenmt.decoding.decoding_time import time_decoding

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sparsenmt import model_directory, store
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.data.prepared_data import read_manifest
 from sparsenmt.errors import UserError
 from sparsenmt.process.devices import pick_device

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import sparsenmt
-from sparsenmt.assemble import load_recipe
+from sparsenmt.assemble.checks import load_recipe
 from sparsenmt.data.demo_corpus import write_demo_corpus
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.decoding.translate import translate_texts

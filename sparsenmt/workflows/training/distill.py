@@ -16,7 +16,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any, Literal
 
-from sparsenmt.assemble import required_features
+from sparsenmt.assemble.methods import required_features
 from sparsenmt.data.features.feature_set import need_tags
 from sparsenmt.data.prepare.corpus_files import corpus_names, input_files
 from sparsenmt.data.prepare.survey import survey_text

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from sparsenmt.assemble import methods_of_words, required_features
+from sparsenmt.assemble.methods import methods_of_words, required_features
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.line_parts import read_line_parts
 from sparsenmt.data.prepare import pipeline

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sparsenmt import model_directory
-from sparsenmt.assemble import load_recipe, load_resolved_recipe, required_features
+from sparsenmt.assemble.checks import load_recipe
+from sparsenmt.assemble.methods import load_resolved_recipe, required_features
 from sparsenmt.data.prepare.pipeline import preparation_settings
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.evaluation.observation import Observation

@@ -11,14 +11,9 @@ from typing import Any
 import torch
 
 from sparsenmt import model_directory, store
-from sparsenmt.assemble import (
-    build_model,
-    check_frozen_losses,
-    check_losses,
-    check_training_memory,
-    choose_trained,
-    without_gain,
-)
+from sparsenmt.assemble.checks import check_frozen_losses, check_losses, check_training_memory
+from sparsenmt.assemble.estimates import without_gain
+from sparsenmt.assemble.model import build_model, choose_trained
 from sparsenmt.data.batching import EpochPlan
 from sparsenmt.data.prepared_data import PreparedData, PreparedText
 from sparsenmt.data.streams import StreamPlan

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from sparsenmt import store
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble.model import build_model
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.prepared_data import PreparedData, PreparedText
 from sparsenmt.decoding.documents import translate_documents

@@ -15,7 +15,9 @@ from typing import Literal
 import torch
 
 from sparsenmt import __version__
-from sparsenmt.assemble import build_model, load_recipe, load_resolved_recipe, required_features
+from sparsenmt.assemble.checks import load_recipe
+from sparsenmt.assemble.methods import load_resolved_recipe, required_features
+from sparsenmt.assemble.model import build_model
 from sparsenmt.decoding.text_scores import TextReading
 from sparsenmt.engine.build import DTYPES
 from sparsenmt.errors import UserError
