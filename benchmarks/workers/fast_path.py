@@ -125,7 +125,7 @@ def decoding(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
     def search(members: Any) -> Iterator[Results]:
         return strategy.search(engine, batches(members), lambda chosen: nullcontext())
 
-    at_once = work.get("at_once", engine.numerics.searches_at_once)
+    at_once = work.get("at_once", engine.searches.at_once)
 
     def repeat() -> None:
         found: Results = {}

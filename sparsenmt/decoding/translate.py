@@ -162,7 +162,7 @@ def _translate_window(
     def search(members: Iterable[list[int]]) -> Iterator[Results]:
         return strategy.search(bundle.engine, batches(members), guard)
 
-    for found in run_side_by_side(length_batches(lengths, limit), bundle.engine.numerics.searches_at_once, search):
+    for found in run_side_by_side(length_batches(lengths, limit), bundle.engine.searches.at_once, search):
         record(found)
     if options.unknown == "copy":
         results |= _with_copies(bundle, results, options)
