@@ -151,7 +151,7 @@ def training(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
 
     keep_freed_memory()
     model = model_of(work).train()
-    use_operators(model, TrainingOperators())
+    use_operators(model, TrainingOperators(pick_device("cpu")))
     weights = MasterWeights(model, pick_dtype(work["our_dtype"], pick_device("cpu")))
     optimizer = make_optimizer(weights, Optimizer())
     for group in optimizer.param_groups:
@@ -188,7 +188,7 @@ def language_model(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
 
     keep_freed_memory()
     model = model_of(work).train()
-    use_operators(model, TrainingOperators())
+    use_operators(model, TrainingOperators(pick_device("cpu")))
     weights = MasterWeights(model, pick_dtype(work["our_dtype"], pick_device("cpu")))
     optimizer, batches = make_optimizer(weights, Optimizer()), language_batches(work)
 

@@ -287,7 +287,7 @@ def make_trainer(
         task = LanguageModelTask(model, _streams(recipe, data), options, workers, device)
     dtype = pick_dtype(options.compute_dtype, device)
     limit_kernel_caches(KEPT_KERNELS_FP32 if dtype == torch.float32 else KEPT_KERNELS)
-    use_operators(model, TrainingOperators())
+    use_operators(model, TrainingOperators(device))
     weights = MasterWeights(model, dtype)
     trainer = Trainer(
         model,
