@@ -178,7 +178,7 @@ def decoding_options(base: schema.Decoding, settings: Mapping[str, Any], n_best:
     """
     changed = {name: value for name, value in settings.items() if value is not None}
     try:
-        options = type(base).model_validate({**base.model_dump(), **changed})
+        options = type(base).model_validate({**dict(base), **changed})
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
