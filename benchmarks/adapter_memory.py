@@ -46,7 +46,7 @@ def measure(work: dict[str, Any], variant: str) -> dict[str, int]:
 
     torch.set_num_threads(2)
     model = random_model(work)
-    use_operators(model.train(), TrainingOperators())
+    use_operators(model.train(), TrainingOperators(torch.device("cpu")))
     if variant == "adapters":
         add_adapters(model, rank=RANK, alpha=2.0 * RANK, dropout=0.0, targets=["q", "v"], seed=1)
     weights = MasterWeights(model, torch.float32)

@@ -22,6 +22,7 @@ from pathlib import Path
 import torch
 
 from common import verdict
+from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_parallel
 from sparsenmt.decoding.forced_decoding import score_pairs
@@ -30,7 +31,6 @@ from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
 from sparsenmt.decoding.translate import encoded_batch
 from sparsenmt.recipe.schema import Decoding
-from sparsenmt.store import Bundle, open_model
 
 SIZES = [2**power for power in range(9)]
 RELATIVE = {"float64": 1e-9, "fp32": 1e-4}  # of log-probabilities

@@ -31,7 +31,7 @@ def random_model(directory: Path) -> None:
     """Write a model directory of the preset `small` with random weights and a vocabulary of invented words."""
     import random
 
-    from sparsenmt import model_directory
+    from sparsenmt.assemble import model_directory
     from sparsenmt.assemble.methods import load_resolved_recipe
     from sparsenmt.assemble.model import build_model
     from sparsenmt.data.features.feature_set import FeatureSet

@@ -36,12 +36,12 @@ class Memory:
 
 def _decoding(**changes: Any) -> Memory:
     sides = decode_vs_ctranslate2.OURS, decode_vs_ctranslate2.CTRANSLATE2
-    return Memory(*sides, decode_vs_ctranslate2.BASE | changes, ("torch, sparsenmt.store", "ctranslate2"))
+    return Memory(*sides, decode_vs_ctranslate2.BASE | changes, ("torch, sparsenmt.assemble.bundle", "ctranslate2"))
 
 
 def _training(**changes: Any) -> Memory:
     sides, work = (train_vs_transformers.OURS, train_vs_transformers.MARIAN), train_vs_transformers.SMALL | changes
-    imports = "torch, sparsenmt.store", "torch, transformers.models.marian.modeling_marian"
+    imports = "torch, sparsenmt.assemble.bundle", "torch, transformers.models.marian.modeling_marian"
     return Memory(*sides, work, imports, write_batches)
 
 

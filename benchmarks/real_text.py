@@ -111,12 +111,12 @@ class Difference:
 
 def differences(model: str, lines: list[str], ours: list[list[str]], theirs: list[list[str]]) -> list[Difference]:
     """Return all lines whose translations differ, with scores in fp32."""
+    from sparsenmt.assemble.bundle import open_model
     from sparsenmt.data.input_line import input_lines
     from sparsenmt.data.vocabulary import EOS
     from sparsenmt.decoding.forced_decoding import score_batches
     from sparsenmt.decoding.inputs import read_sources
     from sparsenmt.process.devices import pick_device
-    from sparsenmt.store import open_model
 
     places = [i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b]
     if not places:
@@ -137,9 +137,9 @@ def differences(model: str, lines: list[str], ours: list[list[str]], theirs: lis
 
 def prepare(model: Path, work: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Export the model, and write the files that both sides read."""
+    from sparsenmt.assemble.model_directory import read_recipe
     from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
     from sparsenmt.data.tokenizers.tokenizer import Tokenizers
-    from sparsenmt.model_directory import read_recipe
 
     export(model, folder / "exported")
     pairs = [pair for pair in zip(text("en"), text("de"), strict=True) if pair[0].strip(" ")][: work["sentences"]]

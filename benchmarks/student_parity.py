@@ -22,12 +22,12 @@ import sacrebleu
 import torch
 
 from common import Worker, command_line, parse, verdict
+from sparsenmt.assemble.bundle import open_model
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.engine.build import build
 from sparsenmt.process.devices import pick_device
-from sparsenmt.store import open_model
 from students import PACKAGE, TESTS, WORK, prepare
 
 BARS = {"identical": 0.97, "bleu": 97.0}

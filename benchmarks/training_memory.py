@@ -39,7 +39,7 @@ def measure(work: dict[str, object], give_back: bool) -> list[int]:
 
     torch.set_num_threads(2)
     model = random_model(work)
-    use_operators(model.train(), TrainingOperators())
+    use_operators(model.train(), TrainingOperators(torch.device("cpu")))
     weights = MasterWeights(model, torch.bfloat16)
     optimizer = make_optimizer(weights, Optimizer())
     seen = []

@@ -13,12 +13,12 @@ __version__ = "0.1.0"
 
 # __init__.pyi holds the same names for type checkers.
 _NAMES = {
+    "assemble.bundle": ("Bundle", "open_model"),
     "assemble.checks": ("load_recipe",),
     "decoding.translate": ("translate_texts",),
     "errors": ("UserError",),
     "evaluation.scorer": ("ScoringOptions",),
     "evaluation.significance": ("PairedTest",),
-    "store": ("Bundle", "open_model"),
     "workflows.training.average": ("average",),
     "workflows.evaluation.compare": ("CompareRequest", "compare_models"),
     "workflows.evaluation.contrast": ("ContrastRequest", "ContrastResult", "contrast"),

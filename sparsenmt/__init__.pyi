@@ -2,12 +2,12 @@
 
 # ruff: noqa: I001 (`a as a` exports a name; one import for each would be three times as long)
 
+from sparsenmt.assemble.bundle import Bundle as Bundle, open_model as open_model
 from sparsenmt.assemble.checks import load_recipe as load_recipe
 from sparsenmt.decoding.translate import translate_texts as translate_texts
 from sparsenmt.errors import UserError as UserError
 from sparsenmt.evaluation.scorer import ScoringOptions as ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest as PairedTest
-from sparsenmt.store import Bundle as Bundle, open_model as open_model
 from sparsenmt.workflows.training.average import average as average
 from sparsenmt.workflows.evaluation.compare import CompareRequest as CompareRequest, compare_models as compare_models
 from sparsenmt.workflows.evaluation.contrast import (

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from sparsenmt import model_directory, store
+from sparsenmt.assemble import model_directory
+from sparsenmt.assemble.bundle import open_model
 from sparsenmt.cli import run
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.features.feature_set import FeatureSet
@@ -25,10 +26,10 @@ from sparsenmt.depth_selector.selector import FOLDER, RECORD, open_selector, sav
 from sparsenmt.depth_selector.training import Hyperparameters, Trial
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
-from sparsenmt.resumable import resumable_output
 from sparsenmt.storage.files import hidden_path, partial_path, read_sealed, write_json, write_sealed
 from sparsenmt.storage.kept_work import Stages
 from sparsenmt.storage.records import file_entry
+from sparsenmt.storage.resumable_output import resumable_output
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.state import Progress
 from sparsenmt.workflows.decoding.decode import DecodeRequest
@@ -130,9 +131,7 @@ def test_manifest_of_a_model(place: Path, tmp_path: Path) -> None:
     def start() -> object:
         return check_start(model, recipe, "fingerprint", None, Progress(update=1))
 
-    try_all(
-        model / model_directory.MANIFEST, [lambda: store.open_model(model, device=torch.device("cpu")), copy, start]
-    )
+    try_all(model / model_directory.MANIFEST, [lambda: open_model(model, device=torch.device("cpu")), copy, start])
 
 
 def test_manifest_of_prepared_data(place: Path) -> None:
@@ -208,7 +207,7 @@ def test_record_of_distilled_text(place: Path, tmp_path: Path) -> None:
 
 def test_record_of_a_selector(place: Path) -> None:
     model = place / "model"
-    bundle = store.open_model(model, device=torch.device("cpu"), dtype=None)
+    bundle = open_model(model, device=torch.device("cpu"), dtype=None)
     cell = Hyperparameters(1, 2, 0.0, 1.0, 0.5)
     depths = bundle.model.plan.depths()
     weights = DepthClassifier(source_embeddings(bundle), depths=len(depths), layers=1, heads=2).state_dict()
@@ -220,7 +219,7 @@ def test_record_of_a_selector(place: Path) -> None:
 @pytest.mark.parametrize("size", [0, 17, 10**5, 10**30])
 def test_classifier_of_a_size_that_cannot_be(place: Path, tmp_path: Path, size: int) -> None:
     model = place / "model"
-    bundle = store.open_model(model, device=torch.device("cpu"), dtype=None)
+    bundle = open_model(model, device=torch.device("cpu"), dtype=None)
     depths = bundle.model.plan.depths()
     for key, cell in (
         ("layers", Hyperparameters(size, 2, 0.0, 1.0, 0.5)),
@@ -251,7 +250,7 @@ def test_record_of_a_search(tmp_path: Path) -> None:
 
 def test_kept_translations(place: Path) -> None:
     model = place / "model"
-    bundle = store.open_model(model, device=torch.device("cpu"))
+    bundle = open_model(model, device=torch.device("cpu"))
     kept = KeptTranslations(place / "depths", bundle.identity(), pairs.LINES, bundle.recipe.decoding)
     depth = bundle.depth
     assert len(kept.at(bundle, depth)) == len(pairs.LINES)

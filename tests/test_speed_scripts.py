@@ -13,15 +13,15 @@ import torch
 
 from common import Side, Worker
 from sparsenmt.data.input_line import input_lines
-from tests.test_store import LINES, make_recipe, write_model
+from tests.assemble.test_model_directory import LINES, make_recipe, write_model
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_translations_that_differ_are_scored_by_force(tmp_path: Path) -> None:
     import real_text
+    from sparsenmt.assemble.bundle import open_model
     from sparsenmt.decoding.forced_decoding import score_pairs
-    from sparsenmt.store import open_model
 
     write_model(tmp_path / "model", make_recipe())
     bundle = open_model(tmp_path / "model")

@@ -97,7 +97,7 @@ GROUPS = (
     Group(
         "Recipes: methods and the model",
         "Reported by `prepare` and `train`, also with `--dump-config`; the file and the line come before the key.",
-        ("assemble/", "sparsity/"),
+        ("assemble/checks.py", "assemble/estimates.py", "assemble/model.py", "sparsity/"),
     ),
     Group("Text and `sparsenmt prepare`", "", (*_application("prepare"), "data/")),
     Group(
@@ -112,12 +112,12 @@ GROUPS = (
     Group(
         "Model directories and other files",
         "",
-        ("model_directory.py", "store.py", "storage/files.py", "storage/tensors.py", *_application("average")),
+        ("assemble/", "storage/files.py", "storage/tensors.py", *_application("average")),
     ),
     Group(
         "`sparsenmt decode`",
         "",
-        (*_application("decode", "documents", "selected"), "decoding/", "resumable.py"),
+        (*_application("decode", "documents", "selected"), "decoding/", "storage/resumable_output.py"),
     ),
     Group("`sparsenmt distill`", "", _application("distill")),
     Group("`sparsenmt depth-table` and `sparsenmt slice`", "", _application("depth", "slice")),

@@ -77,9 +77,9 @@ TOP = "(top)"
 """The name of the package's modules that lie in no folder of it."""
 
 BUDGETS: dict[str, tuple[int, int]] = {
-    "(top)": (1_670, 0),
+    "(top)": (710, 0),
     "analysis": (4_650, 0),
-    "assemble": (600, 0),
+    "assemble": (1_280, 0),
     "commands": (2_780, 0),
     "data": (7_850, 0),
     "decoding": (2_820, 0),
@@ -94,9 +94,9 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "recipe": (3_580, 0),
     "report": (1_240, 0),
     "sparsity": (3_000, 920),
-    "storage": (1_430, 0),
+    "storage": (1_690, 0),
     "training": (2_450, 0),
-    "workflows": (8_420, 0),
+    "workflows": (8_440, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sparsenmt.assemble.model_directory import read_recipe
 from sparsenmt.cli import run
 from sparsenmt.commands.analyze.group import REPORTS
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.data.word_spaces import is_unspaced
-from sparsenmt.model_directory import read_recipe
 from sparsenmt.report.plots import check_plot, save
 from sparsenmt.workflows.evaluation.reference_texts import recipe_text
 

@@ -50,7 +50,7 @@ def main() -> None:
 
     def repeat() -> None:
         starts = range(0, len(sources), rows)
-        for results in run_side_by_side(starts, engine.numerics.searches_at_once, lambda own: map(translate, own)):
+        for results in run_side_by_side(starts, engine.searches.at_once, lambda own: map(translate, own)):
             assert all(len(hypotheses[0].tokens) == length for hypotheses in results)
 
     name = next(name for name, each in DTYPES.items() if each == dtype)

@@ -125,7 +125,7 @@ def decoding(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
     def search(members: Any) -> Iterator[Results]:
         return strategy.search(engine, batches(members), lambda chosen: nullcontext())
 
-    at_once = work.get("at_once", engine.numerics.searches_at_once)
+    at_once = work.get("at_once", engine.searches.at_once)
 
     def repeat() -> None:
         found: Results = {}
@@ -151,7 +151,7 @@ def training(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
 
     keep_freed_memory()
     model = model_of(work).train()
-    use_operators(model, TrainingOperators())
+    use_operators(model, TrainingOperators(pick_device("cpu")))
     weights = MasterWeights(model, pick_dtype(work["our_dtype"], pick_device("cpu")))
     optimizer = make_optimizer(weights, Optimizer())
     for group in optimizer.param_groups:
@@ -188,7 +188,7 @@ def language_model(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
 
     keep_freed_memory()
     model = model_of(work).train()
-    use_operators(model, TrainingOperators())
+    use_operators(model, TrainingOperators(pick_device("cpu")))
     weights = MasterWeights(model, pick_dtype(work["our_dtype"], pick_device("cpu")))
     optimizer, batches = make_optimizer(weights, Optimizer()), language_batches(work)
 

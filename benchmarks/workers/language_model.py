@@ -72,7 +72,7 @@ def main() -> None:
 
         serve(what=what, units=len(text), repeat=score)
         return
-    use_operators(model, TrainingOperators())
+    use_operators(model, TrainingOperators(torch.device("cpu")))
     weights = MasterWeights(model.train(), pick_dtype(dtype, pick_device("cpu")))
     optimizer = make_optimizer(weights, Optimizer())
     for group in optimizer.param_groups:

@@ -10,10 +10,10 @@ import torch
 
 import sparsenmt
 from protocol import serve, work_from_arguments
+from sparsenmt.assemble.bundle import open_model
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.translate import Translation, translate_lines
 from sparsenmt.engine.build import build, fastest_dtype
-from sparsenmt.store import open_model
 from workers.decode import DTYPES
 
 

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from sparsenmt.analysis.labels import HEAD_COLUMNS, SITE_NAMES, Head, by_head, head_cells, head_name, site_title
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.assemble.model import build_model
+from sparsenmt.assemble.model_directory import WEIGHTS, read_recipe
 from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.model.sites import SITES, SiteName
-from sparsenmt.model_directory import WEIGHTS, read_recipe
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.report.plots import Panel, describe, panel_grid
 from sparsenmt.report.tables import Report, Table, columns

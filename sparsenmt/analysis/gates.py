@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.batching import length_batches
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source
 from sparsenmt.model.memory import Memory
 from sparsenmt.report.tables import Value, columns
-from sparsenmt.store import Bundle
 
 HINT_SPLIT = "Split the line, or use a machine with more memory."
 NO_FILTER = "no filter decides, nothing is dropped"

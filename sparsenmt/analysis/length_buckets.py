@@ -15,8 +15,8 @@ from typing import Literal
 
 from sparsenmt.analysis.compared_scores import SCORE_COLUMNS, ComparedScore, compared_scores, signature_notes, test_note
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
-from sparsenmt.data.text import read_lines
-from sparsenmt.data.word_spaces import character_count, is_unspaced
+from sparsenmt.data.text import character_count, read_lines
+from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.decoding.disabled_heads import heads_by_model
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import by_document

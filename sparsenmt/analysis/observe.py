@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sparsenmt.analysis.gates import HINT_SPLIT, LineBatches
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.batching import pad
 from sparsenmt.data.tokenizers.frame import Frame
 from sparsenmt.data.vocabulary import EOS
@@ -27,7 +28,6 @@ from sparsenmt.decoding.text_scores import TextReading, score_text
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.model.sites import SITES, SiteName
-from sparsenmt.store import Bundle
 
 K = TypeVar("K")
 

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sparsenmt.analysis.gates import NO_FILTER, GatedLine, LineBatches, gated_lines
 from sparsenmt.analysis.observe import ATTENTION_TOKENS, Observer, TargetLine, observe, observe_text
 from sparsenmt.analysis.text_words import TextWords, find_words
+from sparsenmt.assemble.bundle import Bundle, open_model
+from sparsenmt.assemble.model_directory import read_recipe
 from sparsenmt.data.documents import check_id_count, read_document_ids
 from sparsenmt.data.input_line import InputLine, input_lines
 from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence, read_tagged
@@ -37,14 +39,12 @@ from sparsenmt.evaluation.metrics import check_scoring
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.model.sites import SiteName
-from sparsenmt.model_directory import read_recipe
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.plot_labels import shortened
 from sparsenmt.report.plots import describe
 from sparsenmt.report.tables import Report, render
-from sparsenmt.store import Bundle, open_model
 
 if TYPE_CHECKING:  # matplotlib is an optional package
     from matplotlib.figure import Figure

@@ -18,14 +18,14 @@ from pathlib import Path
 
 from sparsenmt.analysis.labels import HEAD_COLUMNS, SITE_NAMES, Head, by_head, head_cells, number_ticks
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
+from sparsenmt.assemble.bundle import open_model
 from sparsenmt.assemble.model import build_model
+from sparsenmt.assemble.model_directory import WEIGHTS, read_recipe
 from sparsenmt.errors import UserError
 from sparsenmt.metric import lower_is_better, metric_label
 from sparsenmt.model.sites import SITES, SiteName
-from sparsenmt.model_directory import WEIGHTS, read_recipe
 from sparsenmt.report.plots import Panel, describe, panel_grid
 from sparsenmt.report.tables import Report, Table, Value, columns
-from sparsenmt.store import open_model
 from sparsenmt.training.training_log import logged_values
 
 _STEP, _MOST = 0.1, 8

@@ -335,3 +335,8 @@ def open_text_bytes(path: StrPath) -> Iterator[IO[bytes]]:
             yield cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=stream)))
         else:
             yield stream
+
+
+def character_count(text: str) -> int:
+    """Count the characters but white space."""
+    return len("".join(text.split()))

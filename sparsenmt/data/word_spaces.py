@@ -35,11 +35,6 @@ _LINES = 2000
 """Lines that `is_unspaced` reads: enough for a share, and quick."""
 
 
-def character_count(text: str) -> int:
-    """Count the characters but white space."""
-    return len("".join(text.split()))
-
-
 def written_without_spaces(language: str) -> bool:
     """Return True if text in the language (ISO 639, 2 or 3 letters) usually has no spaces between words."""
     return base_language(language) in UNSPACED_LANGUAGES

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import text_windows
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
@@ -24,7 +25,6 @@ from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
 from sparsenmt.decoding.translate import WINDOW, Translation, one_line
 from sparsenmt.model.protocol import Source
 from sparsenmt.recipe.schema import Decoding
-from sparsenmt.store import Bundle
 
 _UNLIMITED = 2**30
 _HINT = "Lower --max-length-factor or --max-length-offset."

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.data.tokenizers.spans import Span
 from sparsenmt.data.vocabulary import UNK, UNKNOWN_SURFACE
@@ -25,7 +26,6 @@ from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_s
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.recipe.schema import Decoding
-from sparsenmt.store import Bundle
 
 _EQUAL = 1e-6  # differences in attention that are rounding: the first of equal positions is taken
 _HINT = "Split the line, or use a machine with more memory."

@@ -6,9 +6,9 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from sparsenmt.assemble.model_directory import read_manifest, read_recipe
 from sparsenmt.errors import UserError
 from sparsenmt.model.sites import SITES, SiteName
-from sparsenmt.model_directory import read_manifest, read_recipe
 
 
 def heads_by_model(models: Mapping[str, Path], values: Sequence[str]) -> dict[str, Mapping[SiteName, Collection[int]]]:

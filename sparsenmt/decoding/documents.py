@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.documents import (
     BlockPacker,
     BlockSentence,
@@ -18,7 +19,6 @@ from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import bounded_batches, text_windows
 from sparsenmt.decoding.translate import Translation, one_line, translate_lines
 from sparsenmt.recipe import schema
-from sparsenmt.store import Bundle
 
 WINDOW = 256
 """Blocks that are sorted by length together."""

@@ -13,6 +13,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tokenizers.tokenizer import unknown_texts
@@ -22,7 +23,6 @@ from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_s
 from sparsenmt.engine.contract import Engine
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.model.memory import Memory
-from sparsenmt.store import Bundle
 
 _ROWS = 1024  # rows of logits that exist at a time
 _PAIR_HINT = "Split the pair, or use a machine with more memory."

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.batching import framed_feature, pad
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
@@ -23,7 +24,6 @@ from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.sockets import nonfinite_method
 from sparsenmt.process.progress import notify
-from sparsenmt.store import Bundle
 
 
 @dataclass(frozen=True)

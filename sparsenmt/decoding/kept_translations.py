@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sparsenmt.assemble.bundle import Bundle
+from sparsenmt.assemble.model_directory import ModelIdentity
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.model.depth_plan import Depth
-from sparsenmt.model_directory import ModelIdentity
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.storage.files import make_directories, sha256_text
 from sparsenmt.storage.kept_work import KeptWork, request_digest
-from sparsenmt.store import Bundle
 
 _WINDOW = 1024  # lines that are sorted by length together; an interrupted run loses no more
 

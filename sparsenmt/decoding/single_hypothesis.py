@@ -48,7 +48,7 @@ def greedy_results(engine: Engine, cache: SearchCache, batch: EncodedBatch, opti
     restricted = options.min_length or options.no_repeat_ngram or options.max_lines != 1
     if batch.first_tokens.shape[1] > 1 or batch.prompts is not None or batch.allowed is None or restricted:
         return None
-    if not engine.numerics.searches_whole:
+    if not engine.searches.whole:
         return None
     found = engine.search(cache, batch.limits, GreedyRules(batch.given[-1], EOS, never(options)))
     lengths, scores = found.lengths.tolist(), found.scores.tolist()

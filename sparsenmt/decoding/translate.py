@@ -11,6 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.batching import length_batches
 from sparsenmt.data.documents import separator_id
 from sparsenmt.data.input_line import InputLine, numbered_lines
@@ -26,7 +27,6 @@ from sparsenmt.decoding.strategies import EncodedBatch, Results, strategy_of
 from sparsenmt.model.memory import Memory
 from sparsenmt.process.runtime import trim_heap
 from sparsenmt.recipe.schema import Decoding
-from sparsenmt.store import Bundle
 
 WINDOW = 4096
 """Lines that are sorted by length together: bounds the memory and the time to the first output, fills batches well."""
@@ -162,7 +162,7 @@ def _translate_window(
     def search(members: Iterable[list[int]]) -> Iterator[Results]:
         return strategy.search(bundle.engine, batches(members), guard)
 
-    for found in run_side_by_side(length_batches(lengths, limit), bundle.engine.numerics.searches_at_once, search):
+    for found in run_side_by_side(length_batches(lengths, limit), bundle.engine.searches.at_once, search):
         record(found)
     if options.unknown == "copy":
         results |= _with_copies(bundle, results, options)

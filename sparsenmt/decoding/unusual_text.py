@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from sparsenmt.assemble.bundle import Bundle
+from sparsenmt.data.text import character_count
 from sparsenmt.data.text_sides import SIDES, Side, SideTokens
 from sparsenmt.data.tokenizers.frame import TAG, begins_with_language
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
 from sparsenmt.data.vocabulary import SPACE, UNK
-from sparsenmt.data.word_spaces import character_count
 from sparsenmt.errors import printable
 from sparsenmt.process.progress import notify
-from sparsenmt.store import Bundle
 
 _NAMED = 5  # lines whose numbers a warning names
 

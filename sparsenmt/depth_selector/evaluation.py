@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.decoding_time import time_decoding
 from sparsenmt.decoding.inputs import read_sources
@@ -26,7 +27,6 @@ from sparsenmt.metric import METRICS
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.report.tables import Report, Table, Value, columns
-from sparsenmt.store import Bundle
 
 QUALITY = ("bleu", "chrf")
 ROUNDS = 2

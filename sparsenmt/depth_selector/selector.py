@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sparsenmt.assemble.bundle import Bundle
+from sparsenmt.assemble.model_directory import ModelIdentity
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import text_windows
 from sparsenmt.decoding.inputs import read_sources
@@ -26,12 +28,10 @@ from sparsenmt.depth_selector.classifier import DepthClassifier
 from sparsenmt.depth_selector.training import Hyperparameters, choose
 from sparsenmt.errors import UserError
 from sparsenmt.model.depth_plan import Depth
-from sparsenmt.model_directory import ModelIdentity
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.storage.files import read_sealed, write_sealed
 from sparsenmt.storage.records import typed
 from sparsenmt.storage.tensors import load_tensors, read_header, save_tensors
-from sparsenmt.store import Bundle
 
 FOLDER, WEIGHTS, RECORD = "selector", "weights.safetensors", "selector.json"
 _FORMAT = 1

@@ -188,7 +188,7 @@ def train_classifier(
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         classifier = DepthClassifier(embeddings, depths=depths, layers=cell.layers, heads=cell.heads)
-        use_operators(classifier, TrainingOperators())
+        use_operators(classifier, TrainingOperators(device))
         classifier.to(device)
         if start is not None:
             classifier.load_state_dict(start)

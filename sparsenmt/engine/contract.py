@@ -7,9 +7,9 @@ V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
@@ -69,26 +69,24 @@ class GreedyOutputs:
 
 
 @dataclass(frozen=True)
-class Numerics:
-    """The numerics of an engine: everything beside its inputs that decides the last digits of its results.
+class Searches:
+    """The way in which searches are best run.
 
     Args:
-        record: threads, device, libraries, as JSON.
-        searches_at_once: searches that are best run side by side in this process.
-        searches_whole: True if `Engine.search` with shortlists is one call, and not as many as there are steps.
+        at_once: searches that are best run side by side in this process.
+        whole: True if `Engine.search` with shortlists is one call, and not as many as there are steps.
     """
 
-    record: Mapping[str, Any]
-    searches_at_once: int = 1
-    searches_whole: bool = False
+    at_once: int = 1
+    whole: bool = False
 
 
 class Engine(Protocol):
     """A trained model as searches, forced decoding and reports use it."""
 
     @property
-    def numerics(self) -> Numerics:
-        """Everything beside its inputs that decides the last digits of its results."""
+    def searches(self) -> Searches:
+        """The number of searches that are best run side by side, and their form."""
         ...
 
     def encode(self, source: Source, *, exits: Sequence[int] | None = None, compact: bool = False) -> Encoded:

@@ -14,8 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from sparsenmt.engine.packed_layers import adds_to_scores, heads_are_compiled, matrices_of, norm_weights
-from sparsenmt.engine.packing import Packing, take_over
+from sparsenmt.engine.packing import Packing, adds_to_scores, heads_are_compiled, matrices_of, norm_weights, take_over
 from sparsenmt.model.attend import AttentionMask
 from sparsenmt.model.attention import AttentionStep, KeysValues
 from sparsenmt.model.kv_cache import BufferPool, KVCache

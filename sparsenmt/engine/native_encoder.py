@@ -13,8 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from sparsenmt.engine.packed_layers import adds_to_scores, heads_are_compiled, matrices_of, norm_weights
-from sparsenmt.engine.packing import Packing, take_over
+from sparsenmt.engine.packing import Packing, adds_to_scores, heads_are_compiled, matrices_of, norm_weights, take_over
 from sparsenmt.engine.products import LAST_LEVEL_CACHE_SIZE
 from sparsenmt.model.layers import TransformerBlock
 from sparsenmt.model.memory import Memory

@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from sparsenmt.engine.contract import Continuations, GreedyOutputs, GreedyRules, NextRules, Numerics
+from sparsenmt.engine.contract import Continuations, GreedyOutputs, GreedyRules, NextRules, Searches
 from sparsenmt.engine.native_decoder import NativeDecoder
 from sparsenmt.engine.native_encoder import NativeEncoder
 from sparsenmt.engine.packing import PackedTables, Packing
@@ -63,11 +63,11 @@ class NativeEngine(TorchEngine):
         super().__init__(model, product)
 
     @property
-    def numerics(self) -> Numerics:
+    def searches(self) -> Searches:
         decoder, whole = self.model.decoder, self._whole_decoder is not None
         compiled = isinstance(decoder, NativeDecoder) and not decoder.is_recurrent  # those are searched in one call
         side_by_side = compiled and not self.model.observed and torch.get_num_threads() > 1
-        return Numerics(self._record, 2 if side_by_side else 1, whole)
+        return Searches(2 if side_by_side else 1, whole)
 
     def next_tokens(
         self, states: Tensor, scores: Tensor, cache: SearchCache, rules: NextRules, width: int

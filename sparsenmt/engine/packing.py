@@ -22,7 +22,7 @@ from sparsenmt.model.operators import FEW_QUERIES, Operators
 from sparsenmt.model.sockets import Keys
 from sparsenmt.native.kernels import Kernels, kernels_for
 from sparsenmt.native.packing import PackedMatrix
-from sparsenmt.native.steps import HEAD_SIZES
+from sparsenmt.native.steps import HEAD_SIZES, NormWeights
 
 
 @dataclass(frozen=True)
@@ -230,3 +230,45 @@ class PackedTables(Tables):
     def rows(self, key: str, tokens: Tensor) -> Tensor:
         """tokens (...) -> (..., D): rows of a table."""
         return self._only.rows(tokens) if key == self._key else super().rows(key, tokens)
+
+
+# The parts of packed blocks as compiled kernels take them
+
+
+def matrices_of(block: TransformerBlock) -> tuple[PackedMatrix, ...]:
+    """The matrices of a block that was packed for the kernels, in their order."""
+    products: list[Product] = []
+    if isinstance(block.recurrence, PackedRecurrence):
+        products.append(block.recurrence.product)
+    else:
+        assert isinstance(block.own, PackedAttention)
+        products += [block.own.fused, _product(block.own.o)]
+    if isinstance(block.cross, PackedAttention):
+        products += [_product(block.cross.q), _product(block.cross.o)]
+    assert isinstance(block.feed_forward, PackedFeedForward)
+    products += [block.feed_forward.first, block.feed_forward.last]
+    matrices = [product.packed for product in products if isinstance(product, CompiledProduct)]
+    assert len(matrices) == len(products)
+    return tuple(matrices)
+
+
+def _product(layer: nn.Module) -> Product:
+    assert isinstance(layer, PackedLinear)
+    return layer.product
+
+
+def heads_are_compiled(attention: MultiHeadAttention) -> bool:
+    """Return True if kernels compute heads like these, all of which are learned."""
+    size = attention.head_size
+    return attention.fixed is None and size in HEAD_SIZES and attention.o.out_features == size * attention.learned_heads
+
+
+def norm_weights(norm: nn.Module) -> NormWeights:
+    """The parameters of a layer normalisation as kernels take them."""
+    assert isinstance(norm, nn.LayerNorm)
+    return NormWeights(norm.weight.detach(), norm.bias.detach())
+
+
+def adds_to_scores(step: AttentionStep, keys: Keys) -> bool:
+    """Return True if the transform adds a bias to the scores."""
+    return step.transform.fusable and step.transform.score_bias(keys) is not None

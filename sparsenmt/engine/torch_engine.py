@@ -6,16 +6,14 @@ Shapes: B sentences, J hypotheses a sentence that are still open, N rows, T toke
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
-from typing import Any
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.engine.candidates import candidates, log_normalizer
-from sparsenmt.engine.contract import Continuations, GreedyOutputs, GreedyRules, NextRules, Numerics
-from sparsenmt.engine.numerics import numerics
+from sparsenmt.engine.contract import Continuations, GreedyOutputs, GreedyRules, NextRules, Searches
 from sparsenmt.engine.search_cache import GatheredRows, Product, SearchCache
 from sparsenmt.model.kv_cache import BufferPool, KVCache
 from sparsenmt.model.memory import Memory
@@ -42,14 +40,9 @@ class TorchEngine:
         self._output: Product = model.project if output is None else output
         self._buffers = BufferPool()
 
-    @cached_property
-    def _record(self) -> dict[str, Any]:
-        """The JSON of `numerics`, made when it is first needed."""
-        return numerics(self.model.output_table.device)
-
     @property
-    def numerics(self) -> Numerics:
-        return Numerics(self._record)
+    def searches(self) -> Searches:
+        return Searches()
 
     def encode(self, source: Source, *, exits: Sequence[int] | None = None, compact: bool = False) -> Encoded:
         return self.model.encode(source, exits=exits, compact=compact)

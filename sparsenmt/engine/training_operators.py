@@ -18,14 +18,21 @@ _MOST_REACH = 1024  # of windows
 
 
 class TrainingOperators(Operators):
-    """Faster operators of training; whatever they do not know is computed by PyTorch's."""
+    """Faster operators of training; whatever they do not know is computed by PyTorch's.
+
+    Args:
+        device: that of the model; the kernels are those of a CPU.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._kernels = gradient_kernels() if device.type == "cpu" else None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool) -> Tensor:
         """Attend as `Operators.attend`, by a kernel for short sentences."""
         (batch, _, queries, size), keys = q.shape, k.shape[2]
         fits = max(keys, queries) <= _MOST_KEYS and (not causal or queries == keys)
         shared = mask is None or (mask.shape == (batch, 1, 1, keys) and not mask.requires_grad)
-        found = gradient_kernels() if not dropout and fits and shared and attends(q, k, v) else None
+        found = self._kernels if not dropout and fits and shared and attends(q, k, v) else None
         if found is None or not found.choice.prefers("trained attention", q.dtype, size, max(queries, keys)):
             return super().attend(q, k, v, mask, dropout, causal)
         flat = None if mask is None else mask.reshape(batch, keys).float().contiguous()
@@ -34,7 +41,7 @@ class TrainingOperators(Operators):
     def attend_window(self, q: Tensor, k: Tensor, v: Tensor, valid: Tensor, reach: tuple[int, int]) -> Tensor | None:
         """Attend as `Operators.attend_window`, by a kernel."""
         fits = q.shape[2] == k.shape[2] and sum(reach) <= _MOST_REACH
-        found = gradient_kernels() if fits and attends(q, k, v) else None
+        found = self._kernels if fits and attends(q, k, v) else None
         if found is None or not found.choice.prefers("window attention", q.dtype, q.shape[3], sum(reach)):
             return None
         bias = torch.zeros(q.shape[0], k.shape[2]).masked_fill_(~valid, -torch.inf)
@@ -46,7 +53,7 @@ class TrainingOperators(Operators):
 
     def drop(self, x: Tensor, draws: Tensor, dropped: int, added: Tensor | None) -> Tensor:
         """Compute `Operators.drop` by a kernel."""
-        found = gradient_kernels() if x.dtype in KERNEL_DTYPES and x.device.type == "cpu" and x.numel() else None
+        found = self._kernels if x.dtype in KERNEL_DTYPES and x.device.type == "cpu" and x.numel() else None
         if found is None or not found.choice.prefers("dropout", x.dtype):
             return super().drop(x, draws, dropped, added)
         return found.drop(x, draws, dropped, added)
@@ -58,7 +65,7 @@ class TrainingOperators(Operators):
     def solve(self, logits: Tensor, target: Tensor, share: float) -> tuple[Tensor, Tensor] | None:
         """Solve as `Operators.solve`, by a kernel."""
         suits = logits.dtype in KERNEL_DTYPES and logits.device.type == "cpu" and logits.is_contiguous()
-        found = gradient_kernels() if suits else None
+        found = self._kernels if suits else None
         if found is None or not found.choice.prefers("loss", logits.dtype, logits.shape[1]):
             return None
         return found.loss(logits, target, share)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import sparsenmt
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.tokenizers.piece_tokenizer import PieceTokenizer
 from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
@@ -13,7 +14,6 @@ from sparsenmt.export.readme import readme
 from sparsenmt.export.target import load_target
 from sparsenmt.storage.files import check_absent, new_directory, write_bytes, write_sealed, write_text
 from sparsenmt.storage.records import file_entries
-from sparsenmt.store import Bundle
 
 MANIFEST = "sparsenmt.json"
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.assemble.methods import chosen_methods
 from sparsenmt.errors import UserError
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.transformer import Transformer, table_keys
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.method_choice import Site
-from sparsenmt.store import Bundle
 
 Weights = Mapping[str, Tensor]
 """By their names as in the weights file; each step is a layer of its own."""

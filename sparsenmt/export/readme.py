@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.export.plain_transformer import PlainTransformer, parameter_count
 from sparsenmt.export.target import ExportTarget, load_target
-from sparsenmt.store import Bundle
 
 _SAME = "Outputs are those of `sparsenmt decode` with the same settings, but for ties."
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.export.plain_transformer import PlainTransformer
 from sparsenmt.export.table import TARGETS
 from sparsenmt.recipe import schema
-from sparsenmt.store import Bundle
 
 
 @dataclass(frozen=True)

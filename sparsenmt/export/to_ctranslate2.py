@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import BOS, EOS, SPECIAL_TOKENS, UNK
 from sparsenmt.decoding.scores import never
@@ -20,7 +21,6 @@ from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.errors import UserError
 from sparsenmt.export.plain_transformer import PlainTransformer, Weights, as_fp32
 from sparsenmt.export.target import ExportTarget, length_penalty, longest_output
-from sparsenmt.store import Bundle
 
 NAME = "CTranslate2"
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}

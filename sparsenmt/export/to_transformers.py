@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.tokenizers.frame import Frames
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
@@ -32,7 +33,6 @@ from sparsenmt.model.protocol import NEVER
 from sparsenmt.recipe import schema
 from sparsenmt.storage.files import write_json
 from sparsenmt.storage.tensors import save_tensors
-from sparsenmt.store import Bundle
 
 NAME = "Transformers"
 _ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh"}

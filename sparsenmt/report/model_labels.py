@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from sparsenmt.assemble.model_directory import read_manifest
 from sparsenmt.errors import UserError
-from sparsenmt.model_directory import read_manifest
 
 
 def check_models(models: Sequence[Path]) -> None:

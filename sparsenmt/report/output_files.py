@@ -9,8 +9,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sparsenmt.assemble.model_directory import MANIFEST, METRICS_FILE, RECIPE, WEIGHTS
 from sparsenmt.errors import UserError
-from sparsenmt.model_directory import MANIFEST, METRICS_FILE, RECIPE, WEIGHTS
 from sparsenmt.report.plots import check_plot, save
 from sparsenmt.report.tables import Report, write_report
 from sparsenmt.storage.files import hidden_path, partial_path, write_text

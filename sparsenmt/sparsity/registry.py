@@ -78,10 +78,6 @@ class MethodPlace:
     """One dictionary for the whole model, empty at first. Keys begin with the method's name."""
 
 
-Place = MethodPlace
-"""The old name, kept for plugins."""
-
-
 BUILD_CONTEXT: Mapping[Socket, str] = {
     "pattern": "build(options, site: str) -> Pattern | None (None: everything is visible); with `per_step`, the "
     "arguments of a position, -> ContentPattern, for each execution step",

@@ -5,7 +5,7 @@ A record of kept work is a sealed file: what was asked, which is everything that
 =========================================  ==========  ===============================================================
 file                                       asked       results
 =========================================  ==========  ===============================================================
-``.NAME.journal`` beside an output         ``work``    lines that are complete: `resumable`
+``.NAME.journal`` beside an output         ``work``    lines that are complete: `resumable_output`
 ``.state.json`` of data that are prepared  ``task``    ``stages``: `Stages`
 ``N-M.json`` of a text at a depth          ``work``    ``translations``: `decoding.kept_translations`
 ``search.json`` of a depth selector        ``work``    ``trials``: `depth_selector.hyperparameter_search`

@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from sparsenmt.assemble.model_directory import METRICS_FILE
 from sparsenmt.model.protocol import TranslationModel
-from sparsenmt.model_directory import METRICS_FILE
 from sparsenmt.process.progress import ProgressBar, notify
 from sparsenmt.storage.files import name_file_in_errors, no_follow, write_bytes
 from sparsenmt.training.state import Progress

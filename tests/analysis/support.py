@@ -8,19 +8,19 @@ from typing import Any
 
 import torch
 
+from sparsenmt.assemble.bundle import open_model
 from sparsenmt.assemble.model import build_model
+from sparsenmt.assemble.model_directory import copy_model, model_version, write_recipe, write_weights
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from sparsenmt.decoding.inputs import SourceLine, make_source, read_sources
 from sparsenmt.model.memory import Memory
-from sparsenmt.model_directory import copy_model, model_version, write_recipe, write_weights
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.load import load_resolved
 from sparsenmt.recipe.schema import TokenizerSection as TokenizerOptions
 from sparsenmt.report.tables import Report, as_object, csv_text
 from sparsenmt.sparsity.registry import methods
-from sparsenmt.store import open_model
 from tests.decoding.support import TinyBundle, invented_lines
 from tests.toys import registered
 

@@ -21,10 +21,10 @@ from sparsenmt.analysis.alphas import (
     report,
 )
 from sparsenmt.analysis.labels import Head
+from sparsenmt.assemble.model_directory import METRICS_FILE
 from sparsenmt.errors import UserError
 from sparsenmt.model.sites import SITES
 from sparsenmt.model.transformer import Transformer
-from sparsenmt.model_directory import METRICS_FILE
 from sparsenmt.training.training_log import TrainingLog, head_values
 from tests.analysis.attention_support import ADAPTIVE, attention_bundle
 from tests.analysis.support import TinyBundle, gated_bundle

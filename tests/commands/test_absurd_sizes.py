@@ -17,7 +17,7 @@ from sparsenmt.process import devices
 from sparsenmt.process.devices import device_memory
 from sparsenmt.process.progress import byte_text
 from sparsenmt.recipe.schema import Model, Training
-from tests.test_store import make_recipe
+from tests.assemble.test_model_directory import make_recipe
 
 CPU = torch.device("cpu")
 SIZES = {"source_size": 100, "target_size": 100}

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 import pytest
 
+from sparsenmt.assemble.model_directory import read_recipe
 from sparsenmt.cli import cli
 from sparsenmt.commands.lazy_group import LazyGroup
-from sparsenmt.model_directory import read_recipe
 from sparsenmt.workflows.evaluation.evaluate import ModelRun
 from tests.commands.support import Run
 

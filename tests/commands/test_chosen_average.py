@@ -14,7 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sparsenmt import model_directory, store
+from sparsenmt.assemble import model_directory
+from sparsenmt.assemble.bundle import open_model
 from sparsenmt.assemble.checks import load_recipe
 from sparsenmt.cli import run
 from sparsenmt.data.input_line import input_lines
@@ -33,7 +34,7 @@ AVERAGED = ["training.average_last=3", "training.validation.every=4", "training.
 
 def dev_loss(directory: Path, weights: dict[str, torch.Tensor]) -> float:
     """The negative log-likelihood of a target token, by forced decoding instead of the validation of training."""
-    bundle = store.open_model(directory, device=torch.device("cpu"), dtype=None)
+    bundle = open_model(directory, device=torch.device("cpu"), dtype=None)
     bundle.model.load_state_dict(weights)
     sources, targets = (Path(f"corpus/dev.{side}").read_text(encoding="utf-8").splitlines() for side in ("en", "de"))
     scores = list(score_pairs(bundle, input_lines(sources), targets))
@@ -50,7 +51,7 @@ def test_a_mean_with_early_checkpoints_does_not_become_the_model(command: Run, w
     assert result.code == 0, result.err
     found = find_checkpoints(Path("short"))
     assert [each.update for each in found] == [4, 8, 12]
-    taken = dev_loss(Path("short"), store.open_model(Path("short"), dtype=None).model.state_dict())
+    taken = dev_loss(Path("short"), open_model(Path("short"), dtype=None).model.state_dict())
     singles = [dev_loss(Path("short"), each.weights()) for each in found]
     assert dev_loss(Path("short"), average_weights(found)) > min(singles) + 0.05, "choose a shorter run"
     assert taken <= min(singles) + 1e-5, "a single checkpoint is better"

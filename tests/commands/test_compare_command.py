@@ -10,16 +10,16 @@ from typing import get_args
 
 import pytest
 
+from sparsenmt.assemble.bundle import open_model
+from sparsenmt.assemble.model_directory import read_recipe
 from sparsenmt.decoding import translate as translating
 from sparsenmt.decoding.decoding_time import DecodingTime
 from sparsenmt.decoding.translate import Translation
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.evaluation.significance import PairedTest, compare
-from sparsenmt.model_directory import read_recipe
 from sparsenmt.recipe.choices import SignificanceMethod
 from sparsenmt.report.tables import Report
 from sparsenmt.storage.files import read_sealed, sha256_text, write_sealed
-from sparsenmt.store import open_model
 from sparsenmt.workflows.evaluation import compare as comparing
 from sparsenmt.workflows.evaluation import evaluate as evaluating
 from sparsenmt.workflows.evaluation.compare import CompareRequest, ModelComparison

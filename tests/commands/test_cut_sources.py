@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from sparsenmt.assemble.bundle import open_model
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.decoding.inputs import read_sources
-from sparsenmt.store import open_model
 from tests.commands.support import Result, Run
 
 LIMIT = 4

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 import torch
 
+from sparsenmt.assemble.model_directory import WEIGHTS
 from sparsenmt.decoding import translate
 from sparsenmt.engine import numerics as numerics_module
-from sparsenmt.model_directory import WEIGHTS
 from sparsenmt.native.kernels import kernels
 from sparsenmt.native.library import SWITCH
 from sparsenmt.process.interrupts import Interrupted
-from sparsenmt.resumable import resumable_output
 from sparsenmt.storage.files import read_sealed, write_sealed
+from sparsenmt.storage.resumable_output import resumable_output
 from sparsenmt.storage.tensors import load_tensors, save_tensors
 from tests.commands.support import Result, Run, program
 from tests.examples import examples

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparsenmt import model_directory
+from sparsenmt.assemble import model_directory
 from sparsenmt.data import demo_corpus
 from sparsenmt.data.prepare import pipeline as prepare
 from sparsenmt.decoding import translate

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from sparsenmt.assemble.model_directory import WEIGHTS
 from sparsenmt.cli import run
 from sparsenmt.commands.options import whole_numbers
 from sparsenmt.decoding import translate
 from sparsenmt.errors import UserError
-from sparsenmt.model_directory import WEIGHTS
 from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.storage.tensors import load_tensors, save_tensors
 from tests.analysis.test_plots import check_picture

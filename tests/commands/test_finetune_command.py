@@ -11,13 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from sparsenmt.assemble.bundle import open_model
+from sparsenmt.assemble.model_directory import read_manifest, read_recipe
 from sparsenmt.data.text import read_lines
 from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.evaluation.significance import compare
-from sparsenmt.model_directory import read_manifest, read_recipe
 from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.schema import Recipe
-from sparsenmt.store import open_model
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.workflows.training import continue_training
 from sparsenmt.workflows.training import finetune as finetuning

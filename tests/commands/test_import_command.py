@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from sparsenmt.assemble.bundle import open_model
+from sparsenmt.assemble.model_directory import read_manifest, read_recipe
 from sparsenmt.importers.families.table import FAMILIES
-from sparsenmt.model_directory import read_manifest, read_recipe
 from sparsenmt.process.interrupts import listening
 from sparsenmt.storage.tensors import load_foreign_tensors, save_tensors
-from sparsenmt.store import open_model
 from sparsenmt.workflows.conversion import import_model
 from tests.commands.support import Run
 

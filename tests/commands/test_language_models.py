@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from sparsenmt import model_directory, store
+from sparsenmt.assemble import model_directory
+from sparsenmt.assemble.bundle import open_model
 from sparsenmt.cli import run
 from sparsenmt.data import line_parts
 from sparsenmt.data.demo_corpus import write_demo_corpus
@@ -98,7 +99,7 @@ def texts(text_model: Path, command: Run) -> Run:
 @torch.no_grad()
 def bits(directory: str, text: Path) -> float:
     """Bits per character of a text, by one pass over it."""
-    bundle = store.open_model(directory, device=torch.device("cpu"), dtype=None, any_task=True)
+    bundle = open_model(directory, device=torch.device("cpu"), dtype=None, any_task=True)
     ids, counts = encode_lines(bundle.tokenizers.target, list(read_line_parts(text)))
     tokens = torch.from_numpy(ids.astype("int64"))
     cache = bundle.model.new_cache(no_source(bundle.model, 1), segment_memory=10_000)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from sparsenmt.store import open_model
+from sparsenmt.assemble.bundle import open_model
 from tests.commands.support import Run
 
 SHORT = (

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sparsenmt.assemble.bundle import open_model
 from sparsenmt.data.input_line import numbered_lines
 from sparsenmt.data.shortlist import Shortlist
 from sparsenmt.data.translation_table import translation_table
 from sparsenmt.decoding.translate import translate_lines
-from sparsenmt.store import open_model
 from tests.commands.support import Run
 
 CORPUS = ("corpus/train.en", "corpus/train.de")

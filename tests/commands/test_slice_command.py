@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from sparsenmt.assemble.bundle import open_model
+from sparsenmt.assemble.model_directory import read_manifest, read_recipe
 from sparsenmt.cli import run
-from sparsenmt.model_directory import read_manifest, read_recipe
-from sparsenmt.store import open_model
 from tests.commands.support import Run
 from tests.examples import examples
 

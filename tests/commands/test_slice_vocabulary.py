@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from sparsenmt import model_directory
+from sparsenmt.assemble import model_directory
+from sparsenmt.assemble.bundle import Bundle, open_model
+from sparsenmt.assemble.model_directory import read_manifest
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.tokenizers.frame import Frames
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.translate import translate_lines
-from sparsenmt.model_directory import read_manifest
-from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.conversion import vocabulary_slice
 from tests.commands.support import Run
 

@@ -16,8 +16,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from sparsenmt.assemble.model_directory import read_manifest, read_recipe, weights_after
 from sparsenmt.errors import UserError
-from sparsenmt.model_directory import read_manifest, read_recipe, weights_after
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.loop import Trainer
 from sparsenmt.workflows.evaluation import evaluate as evaluating

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from sparsenmt.assemble.bundle import open_model
+from sparsenmt.assemble.model_directory import MANIFEST
 from sparsenmt.data.dataset import Dataset
-from sparsenmt.model_directory import MANIFEST
 from sparsenmt.storage.files import read_sealed, write_sealed
-from sparsenmt.store import open_model
 from tests.commands.support import Run
 
 LONG = "Sophie swims and " * 60 + "Sophie swims ."

@@ -207,7 +207,7 @@ def invented_lines(count: int, seed: int) -> list[str]:
 
 @dataclass(frozen=True)
 class TinyBundle:
-    """The part of `store.Bundle` that decoding reads, with a model that no recipe describes."""
+    """The part of `Bundle` that decoding reads, with a model that no recipe describes."""
 
     model: Transformer
     tokenizers: Tokenizers

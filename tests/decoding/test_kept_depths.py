@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from sparsenmt.assemble.model_directory import ModelIdentity
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding import kept_translations as kept_depths
 from sparsenmt.decoding.kept_translations import KeptTranslations
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.model.depth_plan import DepthPlan
-from sparsenmt.model_directory import ModelIdentity
 from sparsenmt.recipe.schema import Decoding
 from tests.depth_selector.support import LINES, deep_bundle
 

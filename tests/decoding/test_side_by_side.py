@@ -12,7 +12,7 @@ import torch
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.side_by_side import deal, divide_threads, run_side_by_side
 from sparsenmt.decoding.translate import translate_lines
-from sparsenmt.engine.contract import Numerics
+from sparsenmt.engine.contract import Searches
 from sparsenmt.engine.native_engine import NativeEngine
 from tests.decoding.support import invented_lines, packed, tiny_bundle
 from tests.decoding.test_beam import options
@@ -88,6 +88,6 @@ def test_translations_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = packed(tiny_bundle(dtype=torch.float32), torch.float32)
     lines, chosen, found = invented_lines(90, 3), options(beam_size=3, batch_tokens=200), []
     for count in (1, 2, 3):
-        monkeypatch.setattr(NativeEngine, "numerics", Numerics({}, searches_at_once=count))
+        monkeypatch.setattr(NativeEngine, "searches", Searches(at_once=count))
         found.append([each.hypotheses for each in translate_lines(bundle, input_lines(lines), chosen)])  # type: ignore[arg-type]
     assert found[0] == found[1] == found[2]

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.assemble.model import build_model
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
@@ -15,7 +16,6 @@ from sparsenmt.recipe.load import load_resolved
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.schema import TokenizerSection as TokenizerOptions
 from sparsenmt.sparsity.registry import methods
-from sparsenmt.store import Bundle
 from tests.decoding.support import invented_lines
 
 CORPUS = {"source": "/a", "target": "/b"}

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import torch
 
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.batching import pad
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPECIAL_TOKENS
 from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import Translation, translate_lines
 from sparsenmt.export.model_export import export_model
-from sparsenmt.store import Bundle
 from tests.export.support import LIMIT, LINES, VARIANTS, make_bundle
 
 SOURCES = LINES[:12]

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import torch
 
-from sparsenmt import model_directory, store
+from sparsenmt.assemble import model_directory
+from sparsenmt.assemble.bundle import open_model
 from sparsenmt.assemble.model import build_model
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
@@ -40,7 +41,7 @@ DONE, REFUSED, FAILED = 0, 2, 1
 
 
 def _export() -> None:
-    export_model(store.open_model(MODEL, dtype=None, device=torch.device("cpu")), OUTPUT, "safetensors-hf")
+    export_model(open_model(MODEL, dtype=None, device=torch.device("cpu")), OUTPUT, "safetensors-hf")
 
 
 WRITERS: Mapping[str, Callable[[], object]] = {

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from sparsenmt import model_directory
+from sparsenmt.assemble import model_directory
 from sparsenmt.assemble.methods import load_resolved_recipe
 from sparsenmt.assemble.model import build_model
 from sparsenmt.cli import run

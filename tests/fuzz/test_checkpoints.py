@@ -94,7 +94,7 @@ def test_checkpoints(lab: Lab, count: int) -> None:
 
 
 LAST_STEPS = {
-    "half decoded": "sparsenmt.resumable.ResumableOutput.finish",
+    "half decoded": "sparsenmt.storage.resumable_output.ResumableOutput.finish",
     "half prepared": "sparsenmt.data.prepare.pipeline.write_manifest",
 }
 """Where the work is stopped that a command line finds half done."""

@@ -18,7 +18,7 @@ import pytest
 import torch
 import yaml
 
-from sparsenmt import model_directory
+from sparsenmt.assemble import model_directory
 from sparsenmt.errors import UserError
 from sparsenmt.importers.huggingface import read_weights, weight_files
 from sparsenmt.importers.marian_files import read_marian_file

@@ -15,6 +15,7 @@ import torch
 import yaml
 from torch import Tensor
 
+from sparsenmt.assemble.bundle import open_model
 from sparsenmt.assemble.model import build_model
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
 from sparsenmt.errors import UserError
@@ -24,7 +25,6 @@ from sparsenmt.importers.marian_files import read_marian_file
 from sparsenmt.importers.marian_vocabularies import read_vocabulary
 from sparsenmt.model.protocol import NEVER, Source
 from sparsenmt.recipe import schema
-from sparsenmt.store import open_model
 from sparsenmt.workflows.conversion.import_model import ImportRequest, import_model
 from tests.importers.marian_twin import ATTENTION, PRE, SENTENCES, UNTIED, Twin, vocabulary
 

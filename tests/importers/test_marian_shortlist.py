@@ -12,13 +12,13 @@ import pytest
 import torch
 import yaml
 
+from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.data.vocabulary import SPECIAL_TOKENS
 from sparsenmt.errors import UserError
 from sparsenmt.importers.marian import read as read_marian
 from sparsenmt.importers.marian_shortlist import read_marian_shortlist
 from sparsenmt.importers.marian_vocabularies import read_vocabulary
-from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.conversion.import_model import ImportRequest, import_model
 from tests.importers.marian_twin import SENTENCES, Twin, vocabulary
 from tests.importers.test_marian import translated

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.data.input_line import numbered_lines
 from sparsenmt.data.vocabulary import BOS, EOS, PAD
 from sparsenmt.decoding.forced_decoding import score_alternatives, score_pairs
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.model.protocol import Source
-from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.conversion.import_model import ImportRequest, import_model
 from tests.importers.odd_folders import FOLDERS, LINES
 

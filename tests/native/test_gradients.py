@@ -17,9 +17,7 @@ from sparsenmt.native.training_operators import HiddenKeys, plain_attention
 from tests.native.libraries import training_kernels
 
 DTYPES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
-
-
-OPERATORS = TrainingOperators()
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +44,7 @@ def test_attention(found: GradientKernels, dtype: torch.dtype, queries: int, key
     bias = torch.zeros(2, 1, 1, keys).to(dtype)
     bias[1, ..., keys // 2 + 1 :] = -torch.inf
     with mock.patch.object(found, "attend", wraps=found.attend) as called:
-        result = OPERATORS.attend(q, k, v, None if causal else bias, 0.0, causal)
+        result = TrainingOperators(CPU).attend(q, k, v, None if causal else bias, 0.0, causal)
     assert called.call_count == 1
     wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
     hidden = HiddenKeys(None if causal else bias.double().flatten(1), causal)
@@ -70,7 +68,7 @@ def test_windows(
     q, k, v = (heads(length, dtype) for _ in range(3))
     valid = torch.ones(2, length, dtype=torch.bool)
     valid[1, length // 3 :] = False
-    result = OPERATORS.attend_window(q, k, v, valid, reach)
+    result = TrainingOperators(CPU).attend_window(q, k, v, valid, reach)
     assert result is not None
     wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
     bias = torch.zeros(2, length).masked_fill_(~valid, -torch.inf)
@@ -87,7 +85,7 @@ def test_what_is_no_number_stays_none_in_a_window(found: GradientKernels, monkey
     q, k, v = (heads(40, torch.float32) for _ in range(3))
     with torch.no_grad():
         k[0, 0, 20] = torch.nan
-    result = OPERATORS.attend_window(q, k, v, torch.ones(2, 40, dtype=torch.bool), (3, 3))
+    result = TrainingOperators(CPU).attend_window(q, k, v, torch.ones(2, 40, dtype=torch.bool), (3, 3))
     assert result is not None
     assert result.isnan().any(-1)[0, 0].nonzero().flatten().tolist() == list(range(17, 24))
     assert int(result.isnan().any(-1).sum()) == 7
@@ -96,7 +94,7 @@ def test_what_is_no_number_stays_none_in_a_window(found: GradientKernels, monkey
 def test_what_the_attention_leaves_to_pytorch(found: GradientKernels) -> None:
     def calls(x: Tensor, mask: Tensor | None = None, dropout: float = 0.0) -> int:
         with mock.patch.object(found, "attend", wraps=found.attend) as called:
-            OPERATORS.attend(x, x, x, mask, dropout, False)
+            TrainingOperators(CPU).attend(x, x, x, mask, dropout, False)
         return called.call_count
 
     x = heads(5, torch.float32)
@@ -115,7 +113,7 @@ def test_loss(found: GradientKernels, dtype: torch.dtype, size: int) -> None:
     wide = logits.double().requires_grad_()
     expected = F.cross_entropy(wide, target, reduction="none")
     gradient = torch.autograd.grad(expected.sum(), wide)[0]
-    solved = OPERATORS.solve(logits, target, 1.0)
+    solved = TrainingOperators(CPU).solve(logits, target, 1.0)
     assert solved is not None
     own, logs = solved
     torch.testing.assert_close((logs - own).double(), expected.detach(), atol=1e-4, rtol=1e-5)
@@ -151,8 +149,12 @@ def test_dropout(found: GradientKernels, dtype: torch.dtype, count: int) -> None
     assert bool(kept[: count // 2].isnan().all()) and bool(kept[count // 2 :].isfinite().all())
 
 
+def kernel_drop(*arguments: Any) -> Tensor:
+    return TrainingOperators(CPU).drop(*arguments)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("drop", [plain_drop, TrainingOperators().drop])
+@pytest.mark.parametrize("drop", [plain_drop, kernel_drop])
 def test_a_residual_is_added(dtype: torch.dtype, drop: Any) -> None:
     """Values and gradients are those of ``residual + dropout(x)`` from the same random bits."""
     results = []

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from sparsenmt.assemble.bundle import open_model
 from sparsenmt.cli import run
 from sparsenmt.data.text import read_lines
-from sparsenmt.store import open_model
 
 SENTENCES = 500
 RECIPE = Path(__file__).parents[2] / "recipes" / "multi30k-en-de.yaml"

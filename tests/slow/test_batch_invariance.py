@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import translate_lines
-from sparsenmt.store import Bundle, open_model
 
 pytestmark = pytest.mark.slow
 

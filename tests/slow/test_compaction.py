@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
-from sparsenmt.store import Bundle, open_model
 from tests.slow.test_batch_invariance import NEAR_TIE, RELATIVE, SHARE, score, wide
 
 pytestmark = pytest.mark.slow

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from sparsenmt.assemble.bundle import open_model
 from sparsenmt.cli import run
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import translate_lines
-from sparsenmt.store import open_model
 
 pytestmark = pytest.mark.slow
 

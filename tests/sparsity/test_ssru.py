@@ -17,9 +17,9 @@ from sparsenmt.errors import UserError
 from sparsenmt.sparsity.registry import Options
 from sparsenmt.sparsity.ssru import SSRU, build
 from sparsenmt.workflows.evaluation.analyze import analyze
+from tests.assemble.test_model_directory import make_recipe, write_model
 from tests.model.support import assert_same_function, random_model, random_source, random_target, section
 from tests.recipe.support import MINIMAL, write
-from tests.test_store import make_recipe, write_model
 
 
 def naive(candidate: Tensor, forget: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:

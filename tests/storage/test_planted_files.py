@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from sparsenmt.assemble.bundle import open_model
+from sparsenmt.assemble.model_directory import MANIFEST
 from sparsenmt.data.text import write_lines
 from sparsenmt.errors import UserError
-from sparsenmt.model_directory import MANIFEST
-from sparsenmt.resumable import resumable_output
 from sparsenmt.storage import files
 from sparsenmt.storage.files import (
     atomic_writer,
@@ -30,7 +30,7 @@ from sparsenmt.storage.files import (
     write_sealed,
 )
 from sparsenmt.storage.records import check_file_entries, copy_files, file_entries_of, file_entry, is_plain_name
-from sparsenmt.store import open_model
+from sparsenmt.storage.resumable_output import resumable_output
 from sparsenmt.training.checkpoints import clean_checkpoints, write_checkpoint
 from sparsenmt.training.state import Progress
 from sparsenmt.training.training_log import TrainingLog

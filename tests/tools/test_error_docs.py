@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Messages that the source does not spell out: (file, function) -> why.
 BUILT_ELSEWHERE = {
     ("recipe/validation_errors.py", "_complaint"): "what a validator says",
-    ("store.py", "_read_weights"): "`tensors.differing_shapes` counts what differs",
+    ("assemble/bundle.py", "_read_weights"): "`tensors.differing_shapes` counts what differs",
     ("storage/tensors.py", "check_shapes"): "the same",
 }
 # Errors without a place: (file, function) -> why.

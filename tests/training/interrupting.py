@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 
+from sparsenmt.assemble.model_directory import METRICS_FILE
 from sparsenmt.data.dataset import Dataset
-from sparsenmt.model_directory import METRICS_FILE
 from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.recipe.schema import Training
 from sparsenmt.training import checkpoints, loop, segments, sentence_pairs

@@ -78,7 +78,7 @@ def test_compiled_kernels_give_the_gradients_of_float64(
     monkeypatch.setattr(onednn, "_LEAST_WORK", 0)
     wide = small_model(plan=EXITS, dimension=32)
     own, objective = copy.deepcopy(wide).to(dtype), Objective(0.1, "tokens", {})
-    use_operators(own, TrainingOperators())
+    use_operators(own, TrainingOperators(torch.device("cpu")))
     batches = [make_batch(pairs(5, 1)), make_batch(pairs(2, 2, longest=3))]
     expected, found = (accumulated(model.train(), batches, objective)[1] for model in (wide, own))
     for name in expected:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparsenmt.model_directory import METRICS_FILE
+from sparsenmt.assemble.model_directory import METRICS_FILE
 from sparsenmt.training.state import Progress, ValidationResult
 from sparsenmt.training.training_log import TrainingLog, training_time, truncate_log
 

@@ -212,9 +212,9 @@ KERNELS = (
     ),
     Mutant(
         "outputs of several numerics in one file",
-        "sparsenmt/resumable.py",
-        "if self.other_numerics and not self._mixed:",
-        "if self.other_numerics and self._mixed:",
+        "sparsenmt/workflows/decoding/decode.py",
+        "if other_numerics and not request.mix_numerics:",
+        "if other_numerics and request.mix_numerics:",
         ("tests/commands/test_decode_resume.py",),
     ),
     Mutant(

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.decoding.forced_decoding import TargetScore, score_alternatives
 from sparsenmt.evaluation.contrast.items import Suite
-from sparsenmt.store import Bundle
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
+from sparsenmt.assemble.bundle import open_model
 from sparsenmt.export import model_export
 from sparsenmt.export.plain_transformer import parameter_count
 from sparsenmt.process.progress import notify
-from sparsenmt.store import open_model
 from sparsenmt.workflows.decoding.depth_choice import at_depth
 
 

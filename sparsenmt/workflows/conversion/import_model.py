@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from sparsenmt import model_directory
+from sparsenmt.assemble import model_directory
 from sparsenmt.assemble.methods import load_resolved_recipe
 from sparsenmt.assemble.model import build_model
 from sparsenmt.data.features.feature_set import FeatureSet

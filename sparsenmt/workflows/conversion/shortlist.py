@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.data.shortlist import Shortlist
 from sparsenmt.data.text import bounded_batches, check_readable, read_lines, read_parallel
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
@@ -21,7 +22,6 @@ from sparsenmt.errors import UserError
 from sparsenmt.process.progress import notify
 from sparsenmt.recipe.choices import NO_SHORTLIST
 from sparsenmt.report.output_files import check_outputs
-from sparsenmt.store import Bundle, open_model
 
 _LINES = 1000  # that are tokenized together
 _COUNTED = 10_000  # sentences of the corpora whose shortlists are counted

@@ -15,7 +15,8 @@ from typing import Any
 
 from torch import Tensor
 
-from sparsenmt import model_directory, store
+from sparsenmt.assemble import model_directory
+from sparsenmt.assemble.bundle import open_model
 from sparsenmt.assemble.checks import loss_names
 from sparsenmt.assemble.model import build_model
 from sparsenmt.model.depth_plan import Depth, DepthPlan
@@ -80,7 +81,7 @@ def slice_model(
     """
     check_absent(output)
     version = model_directory.model_version(model)
-    bundle = store.open_model(model, dtype=None)
+    bundle = open_model(model, dtype=None)
     plan = bundle.model.plan
     check_layers(plan, "encoder", encoder_layers, f"--encoder-layers {encoder_layers}")
     check_layers(plan, "decoder", decoder_layers, f"--decoder-layers {decoder_layers}")

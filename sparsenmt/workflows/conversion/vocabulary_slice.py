@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.documents import separator_id
 from sparsenmt.data.shortlist import Shortlist
 from sparsenmt.data.text import bounded_batches, check_readable, read_lines
@@ -31,7 +32,6 @@ from sparsenmt.model.transformer import table_keys
 from sparsenmt.process.progress import notify
 from sparsenmt.recipe.choices import OWN_SHORTLIST
 from sparsenmt.recipe.schema import Recipe
-from sparsenmt.store import Bundle
 
 _LINES = 1000  # that are tokenized together
 

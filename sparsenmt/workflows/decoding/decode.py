@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sparsenmt import __version__
+from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.assemble.estimates import without_gain
 from sparsenmt.data.documents import DocumentBlock
 from sparsenmt.data.input_line import InputLine
@@ -37,7 +38,7 @@ from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
 from sparsenmt.decoding.unusual_text import LostSpaces, UnusualText
 from sparsenmt.depth_selector.selector import open_selector
 from sparsenmt.engine.build import dtype_name
-from sparsenmt.engine.numerics import numerics
+from sparsenmt.engine.numerics import numerics, numerics_changes
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.model.depth_plan import Depth, fastest_first
 from sparsenmt.model.sockets import content_patterns
@@ -46,9 +47,8 @@ from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.report.output_files import check_outputs
-from sparsenmt.resumable import ResumableOutput, resumable_output
-from sparsenmt.storage.files import sha256_file
-from sparsenmt.store import Bundle, open_model
+from sparsenmt.storage.files import partial_path, sha256_file
+from sparsenmt.storage.resumable_output import ResumableOutput, resumable_output
 from sparsenmt.workflows.decoding.depth_choice import at_depth
 from sparsenmt.workflows.decoding.input_text import (
     UnchangedFile,
@@ -178,7 +178,7 @@ def decoding_options(base: schema.Decoding, settings: Mapping[str, Any], n_best:
     """
     changed = {name: value for name, value in settings.items() if value is not None}
     try:
-        options = type(base).model_validate({**base.model_dump(), **changed})
+        options = type(base).model_validate({**dict(base), **changed})
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
@@ -440,9 +440,16 @@ def _write_file(translator: _Translator, output: Path) -> None:
     request = translator.request
     source = UnchangedFile(request.input) if request.input is not None and request.input.is_file() else None
     record, total = (None, None) if source is None else (translator.record(source), source.lines)
-    own, mixed = numerics(translator.bundle.device), request.mix_numerics
-    opened = resumable_output(output, record, total or 0, numerics=own, mixed=mixed)
-    with opened as file, _partial_output_noted(file, output):
+    own = numerics(translator.bundle.device)
+    with resumable_output(output, record, total or 0, own) as file:
+        other_numerics = "" if file.begun_with is None else numerics_changes(file.begun_with, own)
+        if other_numerics and not request.mix_numerics:
+            raise UserError(
+                f"it was begun with other numerics, which change last digits: {other_numerics}",
+                where=str(output),
+                hint="Continue it as it was begun, allow both in one file with --mix-numerics, or remove "
+                f"{partial_path(output.resolve()).name} to begin again.",
+            )
         if file.complete:
             notify(f"{output}: is complete; nothing is left to do")
             return
@@ -450,18 +457,26 @@ def _write_file(translator: _Translator, output: Path) -> None:
             notify(f"{output}: starts again: {file.restart_reason}")
         if file.lines:
             notify(f"{output}: resumes after line {file.lines:,}")
-        if file.other_numerics:
-            notify(f"warning: {output}: its last digits are of different numerics now: {file.other_numerics}")
-        done = file.lines
-        for number, (count, lines) in enumerate(translator.translate(done, total), start=1):
-            file.write(lines)
-            done += count
-            if source is not None and number % translator.window == 0:
-                source.check()
-                file.commit(done)
-        if source is not None:
+        if other_numerics:
+            notify(f"warning: {output}: its last digits are of different numerics now: {other_numerics}")
+        with _partial_output_noted(file, output):
+            _write_rest(translator, file, source, total)
+
+
+def _write_rest(
+    translator: _Translator, file: ResumableOutput, source: UnchangedFile | None, total: int | None
+) -> None:
+    """Write the output of the lines that are not done, and commit it after every window."""
+    done = file.lines
+    for number, (count, lines) in enumerate(translator.translate(done, total), start=1):
+        file.write(lines)
+        done += count
+        if source is not None and number % translator.window == 0:
             source.check()
-        file.finish(done)
+            file.commit(done)
+    if source is not None:
+        source.check()
+    file.finish(done)
 
 
 @contextmanager

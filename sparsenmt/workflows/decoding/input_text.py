@@ -6,13 +6,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.input_line import InputLine, attach_documents, attach_tags, numbered_lines
 from sparsenmt.data.tagging.tagged_text import TagFile
 from sparsenmt.data.text import check_readable, read_lines, stream_lines
 from sparsenmt.errors import UserError
 from sparsenmt.process.progress import notify
 from sparsenmt.recipe import schema
-from sparsenmt.store import Bundle
 
 
 class UnchangedFile:

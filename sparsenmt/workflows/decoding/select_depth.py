@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt import __version__
+from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_parallel
 from sparsenmt.decoding.inputs import read_sources, warn_of_unusual_sources
@@ -67,7 +68,6 @@ from sparsenmt.storage.files import (
     staging_directory,
 )
 from sparsenmt.storage.kept_work import KeptWork
-from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.evaluation.evaluate import ModelRun
 
 TRANSLATIONS = "depths"

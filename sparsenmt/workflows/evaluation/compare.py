@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from sparsenmt.analysis.labels import SITE_NAMES
+from sparsenmt.assemble.model_directory import read_recipe
 from sparsenmt.decoding.decoding_time import DecodingTime, time_decoding
 from sparsenmt.decoding.translate import Translation
 from sparsenmt.errors import UserError, check_lists
@@ -16,7 +17,6 @@ from sparsenmt.evaluation.observation import SEEDS_NOTE, Observation, seeds_tabl
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.metric import TEXT_METRICS, metric_label
-from sparsenmt.model_directory import read_recipe
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.report.model_labels import check_models, model_labels

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from sparsenmt.assemble.bundle import Bundle, open_model
+from sparsenmt.assemble.model_directory import MANIFEST, read_manifest, read_recipe
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.decoding.disabled_heads import heads_by_model
@@ -28,7 +30,6 @@ from sparsenmt.evaluation.contrast.scoring import SuiteScorer
 from sparsenmt.evaluation.contrast.suites import check_items, open_suite
 from sparsenmt.evaluation.contrast.training_text import Side, exclude_training
 from sparsenmt.model.sites import SiteName
-from sparsenmt.model_directory import MANIFEST, read_manifest, read_recipe
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe.load import load
 from sparsenmt.report.model_labels import check_models, model_labels
@@ -36,7 +37,6 @@ from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.tables import Report
 from sparsenmt.sparsity.registry import methods
 from sparsenmt.storage.files import explain_write_errors, write_json
-from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.decoding.depth_choice import at_depth
 from sparsenmt.workflows.decoding.input_text import attach, open_tag_file
 

@@ -26,7 +26,9 @@ from sparsenmt.analysis.depth_table import (
     report,
     score_grid,
 )
+from sparsenmt.assemble.bundle import Bundle, check_identity, open_model
 from sparsenmt.assemble.model import depth_plan
+from sparsenmt.assemble.model_directory import MANIFEST, RECIPE, model_identity, parameter_count, read_recipe
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import write_lines
 from sparsenmt.decoding.decoding_time import time_decoding
@@ -38,7 +40,6 @@ from sparsenmt.decoding.translate import translate_texts
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.model.depth_plan import Depth, DepthPlan, fastest_first
-from sparsenmt.model_directory import MANIFEST, RECIPE, model_identity, parameter_count, read_recipe
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe.model_use import with_languages
@@ -48,7 +49,6 @@ from sparsenmt.report.output_files import ReportFiles, WrittenTable
 from sparsenmt.report.plots import describe, value_maps
 from sparsenmt.report.tables import render
 from sparsenmt.storage.files import directory_lock, explain_directory_errors, make_directories
-from sparsenmt.store import Bundle, check_identity, open_model
 from sparsenmt.training.training_log import training_time
 from sparsenmt.workflows.decoding.depth_choice import check_layers, warn_untrained
 from sparsenmt.workflows.decoding.input_text import warn_of_single_lines

@@ -12,6 +12,8 @@ from typing import Any, Self
 from sparsenmt.analysis.density import DensityCounter
 from sparsenmt.analysis.gates import LineBatches
 from sparsenmt.analysis.observe import TargetLine, observe
+from sparsenmt.assemble.bundle import Bundle, open_model
+from sparsenmt.assemble.model_directory import ModelIdentity, model_identity, parameter_count, read_recipe
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_aligned
 from sparsenmt.decoding.inputs import SourceLine, read_sources, warn_of_unusual_sources
@@ -24,10 +26,8 @@ from sparsenmt.evaluation.rouge import is_outdated
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import BOOTSTRAP, Comparison, PairedTest, compare
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
-from sparsenmt.model_directory import ModelIdentity, model_identity, parameter_count, read_recipe
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe.schema import Decoding, Recipe
-from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.decoding.input_text import attach, open_tag_file
 from sparsenmt.workflows.evaluation.evaluation_file import (
     KeptEvaluation,

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from sparsenmt.analysis.density import DensityCounter
 from sparsenmt.analysis.observe import ATTENTION_TOKENS, observe_text
+from sparsenmt.assemble.bundle import Bundle, open_model
+from sparsenmt.assemble.model_directory import model_identity, parameter_count, read_recipe
 from sparsenmt.data.text import read_lines
 from sparsenmt.decoding.text_scores import EncodedText, TextReading, encode_text
 from sparsenmt.engine.numerics import numerics
@@ -20,10 +22,8 @@ from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import Comparison, PairedTest, compare_statistics
 from sparsenmt.evaluation.text_quality import TextQuality, block_qualities, text_statistics
 from sparsenmt.metric import TEXT_METRICS, TextCounts
-from sparsenmt.model_directory import model_identity, parameter_count, read_recipe
 from sparsenmt.process.devices import pick_device
 from sparsenmt.process.progress import progress_bar
-from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.evaluation.evaluation_file import (
     KeptEvaluation,
     SiteAttention,

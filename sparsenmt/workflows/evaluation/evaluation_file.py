@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from sparsenmt.analysis.density import DensityResult
+from sparsenmt.assemble.bundle import Bundle, check_identity
+from sparsenmt.assemble.model_directory import ModelIdentity
 from sparsenmt.engine.numerics import Numerics
 from sparsenmt.evaluation.significance import Comparison, PairedTest
 from sparsenmt.model.sites import SITES
-from sparsenmt.model_directory import ModelIdentity
 from sparsenmt.process.progress import notify
 from sparsenmt.storage.files import directory_lock, make_directories, sha256_text
 from sparsenmt.storage.kept_work import KeptWork, changed_values, request_digest
-from sparsenmt.store import Bundle, check_identity
 
 FOLDER = "evaluation"
 _FORMAT = 1

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sparsenmt.assemble.model_directory import ModelIdentity
 from sparsenmt.evaluation.observation import Observation
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.metric import TEXT_METRICS
-from sparsenmt.model_directory import ModelIdentity
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.training.training_log import training_speed, training_time, training_updates
 from sparsenmt.workflows.evaluation.evaluate import (

@@ -11,10 +11,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from sparsenmt.assemble.model_directory import read_recipe
 from sparsenmt.data.documents import read_document_ids
 from sparsenmt.data.text import check_readable, read_parallel
 from sparsenmt.errors import UserError
-from sparsenmt.model_directory import read_recipe
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.task import check_translates
 from sparsenmt.storage.files import sha256_file

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.data.documents import DocumentBlock
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import read_parallel, text_windows
@@ -32,7 +33,6 @@ from sparsenmt.evaluation.tokenizer_choice import fit_to_text, warn_of_tokens
 from sparsenmt.metric import METRICS
 from sparsenmt.process.progress import notify
 from sparsenmt.recipe.schema import Decoding, Documents
-from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.decoding.decode import report_mismatches
 from sparsenmt.workflows.decoding.depth_choice import at_depth
 from sparsenmt.workflows.decoding.input_text import (

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.decoding.text_scores import TextReading, encode_text, score_text
 from sparsenmt.engine.contract import Engine
 from sparsenmt.errors import UserError
@@ -19,7 +20,6 @@ from sparsenmt.evaluation.text_quality import TextQuality
 from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe.task import check_language_model
-from sparsenmt.store import Bundle, open_model
 
 
 @dataclass(frozen=True)

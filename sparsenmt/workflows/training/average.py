@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from sparsenmt import model_directory
+from sparsenmt.assemble import model_directory
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.progress import notify

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from sparsenmt import model_directory, store
+from sparsenmt.assemble import model_directory
+from sparsenmt.assemble.bundle import starting_weights
 from sparsenmt.assemble.model import build_model
 from sparsenmt.data.prepared_data import read_manifest
 from sparsenmt.errors import UserError
@@ -142,7 +143,7 @@ def _write_untrained(recipe: Recipe, start: StartingPoint) -> None:
     data = open_data(recipe)
     sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
     model = build_model(recipe.model, **sizes, seed=recipe.training.seed)
-    weights, added = store.starting_weights(start.directory, model)
+    weights, added = starting_weights(start.directory, model)
     with new_directory(directory.resolve(), start.directory) as partial:
         parts = data.tokenizers, data.features, data.fingerprint
         model_directory.initialise(

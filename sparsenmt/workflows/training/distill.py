@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sparsenmt.assemble.methods import required_features
+from sparsenmt.assemble.model_directory import MANIFEST as MODEL_MANIFEST
+from sparsenmt.assemble.model_directory import model_identity, read_recipe
 from sparsenmt.data.features.feature_set import need_tags
 from sparsenmt.data.prepare.corpus_files import corpus_names, input_files
 from sparsenmt.data.prepare.survey import survey_text
 from sparsenmt.data.prepared_data import MANIFEST, read_manifest
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.errors import UserError
-from sparsenmt.model_directory import MANIFEST as MODEL_MANIFEST
-from sparsenmt.model_directory import model_identity, read_recipe
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify
 from sparsenmt.process.runtime import is_distributed

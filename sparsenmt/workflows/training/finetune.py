@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from sparsenmt import model_directory
+from sparsenmt.assemble import model_directory
 from sparsenmt.assemble.checks import check_recipe, load_recipe
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.evaluation.observation import signature_notes

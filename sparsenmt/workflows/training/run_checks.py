@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from sparsenmt import __version__, model_directory
+from sparsenmt import __version__
+from sparsenmt.assemble import model_directory
 from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.data.tokenizers.frame import FramePair
 from sparsenmt.data.tokenizers.tokenizer import SHORTLIST

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from sparsenmt import model_directory
+from sparsenmt.assemble import model_directory
 from sparsenmt.assemble.checks import load_recipe
 from sparsenmt.assemble.methods import load_resolved_recipe, required_features
 from sparsenmt.data.prepare.pipeline import preparation_settings

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from sparsenmt import model_directory, store
+from sparsenmt.assemble import model_directory
+from sparsenmt.assemble.bundle import starting_weights
 from sparsenmt.assemble.checks import check_frozen_losses, check_losses, check_training_memory
 from sparsenmt.assemble.estimates import without_gain
 from sparsenmt.assemble.model import build_model, choose_trained
@@ -286,7 +287,7 @@ def make_trainer(
         task = LanguageModelTask(model, _streams(recipe, data), options, workers, device)
     dtype = pick_dtype(options.compute_dtype, device)
     limit_kernel_caches(KEPT_KERNELS_FP32 if dtype == torch.float32 else KEPT_KERNELS)
-    use_operators(model, TrainingOperators())
+    use_operators(model, TrainingOperators(device))
     weights = MasterWeights(model, dtype)
     trainer = Trainer(
         model,
@@ -332,7 +333,7 @@ def _streams(recipe: Recipe, data: PreparedText) -> StreamPlan:
 
 def _load_starting_weights(recipe: Recipe, model: Transformer, directory: Path, *, report: bool) -> None:
     """Load a trained model's weights; weights that it does not have keep their initial values."""
-    given, added = store.starting_weights(directory, model)
+    given, added = starting_weights(directory, model)
     model.load_state_dict(given)
     if report and added:
         notify(f"{directory} does not have {', '.join(added)}: initial values")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from sparsenmt import store
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.assemble.model import build_model
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.prepared_data import PreparedData, PreparedText
@@ -156,7 +156,7 @@ def _pairs_measure(
         )
         if validation.metric == "loss":
             return losses
-        bundle = store.Bundle(recipe, data.tokenizers, data.features, model, device, built=engine)
+        bundle = Bundle(recipe, data.tokenizers, data.features, model, device, built=engine)
         if packing is not None and documents is not None:
             blocks = translate_documents(bundle, lines, options, packing)
             outputs = [line for block in blocks for line in block.lines]

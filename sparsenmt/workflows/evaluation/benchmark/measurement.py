@@ -15,6 +15,7 @@ from typing import Literal
 import torch
 
 from sparsenmt import __version__
+from sparsenmt.assemble.bundle import open_model
 from sparsenmt.assemble.checks import load_recipe
 from sparsenmt.assemble.methods import load_resolved_recipe, required_features
 from sparsenmt.assemble.model import build_model
@@ -27,7 +28,6 @@ from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe import schema
 from sparsenmt.report.tables import Report, Table, columns
-from sparsenmt.store import open_model
 from sparsenmt.training.precision import pick_dtype
 from sparsenmt.workflows.evaluation.benchmark.flops import SQUARE, Arithmetic, product_rate, square_rate, synchronize
 from sparsenmt.workflows.evaluation.benchmark.workloads import (

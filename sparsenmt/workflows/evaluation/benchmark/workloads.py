@@ -202,7 +202,7 @@ class TrainingWorkload:
         self._clip = options.clip_norm, options.clip
         self._device = device
         self._model = benchmarked.build().to(device).train()
-        use_operators(self._model, TrainingOperators())
+        use_operators(self._model, TrainingOperators(device))
         self._weights = MasterWeights(self._model, dtype)
         self._optimizer = make_optimizer(self._weights, options.optimizer)
         for group in self._optimizer.param_groups:

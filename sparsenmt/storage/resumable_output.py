@@ -4,11 +4,11 @@ Until it is complete, the output NAME consists of two hidden files beside its fi
 
 ``.NAME.partial``   the lines so far; the process that writes it holds a lock on it
 ``.NAME.journal``   sealed: the task, the number of input lines that are done, size and hash of their output, and the
-                    numerics that decide their last digits
+                    numerics that decide their last digits, which are for the caller to compare
 
 The journal is written after the bytes that it describes are flushed to disk, and only a complete file gets the output's
 name. A run with the same task, and a partial file with the recorded hash, appends to it; bytes after the recorded size
-are truncated. With another task the output is started anew. Other numerics are refused, unless they may be mixed.
+are truncated. With another task the output is started anew.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sparsenmt.engine.numerics import Numerics, numerics_changes
 from sparsenmt.errors import UserError
 from sparsenmt.storage.files import (
     check_own_file,
@@ -47,7 +46,7 @@ class _Journal:
     lines: Count
     bytes: Count
     sha256: str
-    numerics: Numerics | None = None
+    numerics: dict[str, Any] | None = None
 
 
 class ResumableOutput:
@@ -57,8 +56,7 @@ class ResumableOutput:
         output: the final path.
         task: everything that determines the output's bytes but the numerics, as JSON. None: it cannot be resumed.
         total: number of input lines.
-        numerics: those of this run.
-        mixed: continue what was begun with other numerics.
+        numerics: those of this run, as JSON.
     """
 
     def __init__(
@@ -66,8 +64,7 @@ class ResumableOutput:
         output: Path,
         task: Mapping[str, Any] | None,
         total: int = 0,
-        numerics: Numerics | None = None,
-        mixed: bool = False,
+        numerics: Mapping[str, Any] | None = None,
     ) -> None:
         self.lines = 0
         """Input lines whose output is complete and flushed to disk."""
@@ -75,14 +72,14 @@ class ResumableOutput:
         """True if the output is already complete: an earlier run was killed before it removed the journal."""
         self.restart_reason: str | None = None
         """Why the files of an earlier run cannot be used; None if they can, or if there are none."""
-        self.other_numerics = ""
-        """The differences from the numerics of an earlier run whose output is continued; empty if there are none."""
+        self.begun_with: Mapping[str, Any] | None = None
+        """The numerics of an earlier run whose output is continued; None: none is."""
         self._output = output
         self._target = output.resolve()  # a link stays one
         self._partial = partial_path(self._target)
         self._journal = hidden_path(self._target, "journal")
         self._kept = None if task is None else KeptWork(self._journal, task, _Journal)
-        self._total, self._numerics, self._mixed = total, numerics or {}, mixed
+        self._total, self._numerics = total, dict(numerics or {})
         self._buffer = bytearray()
         self._bytes = 0
         self._digest = hashlib.sha256()
@@ -141,20 +138,9 @@ class ResumableOutput:
         if not self.complete and not self._hash_start(size, digest):
             return "the partial output is damaged"
         if lines < self._total:
-            self._compare(journal.numerics)
+            self.begun_with = journal.numerics
         self.lines, self._bytes = lines, size
         return None
-
-    def _compare(self, begun: Numerics) -> None:
-        """Refuse to continue output of other numerics, unless they may be mixed."""
-        self.other_numerics = numerics_changes(begun, self._numerics)
-        if self.other_numerics and not self._mixed:
-            raise UserError(
-                f"it was begun with other numerics, which change last digits: {self.other_numerics}",
-                where=str(self._output),
-                hint="Continue it as it was begun, allow both in one file with --mix-numerics, or remove "
-                f"{self._partial.name} to begin again.",
-            )
 
     def _hash_start(self, size: int, digest: str) -> bool:
         """Hash the first ``size`` bytes of the partial file; True if they exist and have this hash."""
@@ -247,18 +233,16 @@ def resumable_output(
     output: Path,
     task: Mapping[str, Any] | None,
     total: int = 0,
-    *,
-    numerics: Numerics | None = None,
-    mixed: bool = False,
+    numerics: Mapping[str, Any] | None = None,
 ) -> Iterator[ResumableOutput]:
     """Create or resume an output file; the block calls `ResumableOutput.finish` when all lines are done.
 
     The arguments are those of `ResumableOutput`; ``output`` is no pipe or device.
 
     Raises:
-        UserError: another process is writing it, it was begun with other numerics, or it cannot be written.
+        UserError: another process is writing it, or it cannot be written.
     """
-    file = ResumableOutput(output, task, total, numerics, mixed)
+    file = ResumableOutput(output, task, total, numerics)
     try:
         file.recover()
         yield file

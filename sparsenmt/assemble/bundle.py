@@ -13,20 +13,7 @@ from torch import Tensor
 
 from sparsenmt.assemble.methods import load_resolved_recipe
 from sparsenmt.assemble.model import build_model
-from sparsenmt.data.features.feature_set import FeatureSet
-from sparsenmt.data.shortlist import Shortlist, Shortlists
-from sparsenmt.data.text_sides import TextSides
-from sparsenmt.data.tokenizers.frame import FramePair
-from sparsenmt.data.tokenizers.tokenizer import Tokenizers
-from sparsenmt.engine.build import build, named_dtype
-from sparsenmt.engine.contract import Engine
-from sparsenmt.engine.torch_engine import TorchEngine
-from sparsenmt.errors import UserError, check_lists
-from sparsenmt.model.depth_plan import Depth
-from sparsenmt.model.sites import SiteName
-from sparsenmt.model.sockets import method_weights
-from sparsenmt.model.transformer import Transformer
-from sparsenmt.model_directory import (
+from sparsenmt.assemble.model_directory import (
     READ,
     RECIPE,
     WEIGHTS,
@@ -41,6 +28,19 @@ from sparsenmt.model_directory import (
     text_sides,
     weights_file,
 )
+from sparsenmt.data.features.feature_set import FeatureSet
+from sparsenmt.data.shortlist import Shortlist, Shortlists
+from sparsenmt.data.text_sides import TextSides
+from sparsenmt.data.tokenizers.frame import FramePair
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers
+from sparsenmt.engine.build import build, named_dtype
+from sparsenmt.engine.contract import Engine
+from sparsenmt.engine.torch_engine import TorchEngine
+from sparsenmt.errors import UserError, check_lists
+from sparsenmt.model.depth_plan import Depth
+from sparsenmt.model.sites import SiteName
+from sparsenmt.model.sockets import method_weights
+from sparsenmt.model.transformer import Transformer
 from sparsenmt.process.devices import pick_device
 from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.recipe.model_use import with_languages, without_heads

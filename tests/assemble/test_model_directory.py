@@ -15,7 +15,9 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
-from sparsenmt import model_directory, store
+from sparsenmt.assemble import bundle as opening
+from sparsenmt.assemble import model_directory
+from sparsenmt.assemble.bundle import Bundle, open_model, starting_weights
 from sparsenmt.assemble.model import build_model
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.input_line import input_lines
@@ -70,7 +72,7 @@ CPU = torch.device("cpu")
 def test_round_trip(directory: Path, tmp_path: Path) -> None:
     recipe = make_recipe()
     written = write_model(tmp_path / "again", recipe).eval()
-    bundle = store.open_model(tmp_path / "again", device=CPU, dtype=None)
+    bundle = open_model(tmp_path / "again", device=CPU, dtype=None)
     assert bundle.recipe == recipe
     assert bundle.max_positions == 40
     for name, value in written.state_dict().items():
@@ -80,7 +82,7 @@ def test_round_trip(directory: Path, tmp_path: Path) -> None:
     expected = [score.log_probability for score in score_pairs(bundle, input_lines(LINES), LINES[::-1])]
     moved = shutil.move(tmp_path / "again", tmp_path / "moved")
     for dtype, tolerance in ((None, 0.0), (torch.float32, 1e-4), (torch.float64, 1e-4)):
-        opened = store.open_model(moved, device=CPU, dtype=dtype)
+        opened = open_model(moved, device=CPU, dtype=dtype)
         found = [score.log_probability for score in score_pairs(opened, input_lines(LINES), LINES[::-1])]
         assert found == pytest.approx(expected, rel=tolerance)
         assert len(list(translate_lines(opened, input_lines(LINES), opened.recipe.decoding))) == len(LINES)
@@ -149,7 +151,7 @@ def test_what_the_weights_are_made_of(directory: Path) -> None:
 
 def refused(directory: Path, pattern: str) -> None:
     with pytest.raises(UserError, match=pattern) as caught:
-        store.open_model(directory, device=CPU)
+        open_model(directory, device=CPU)
     assert str(directory) in str(caught.value)
 
 
@@ -261,11 +263,11 @@ def shifted(lines: Sequence[str]) -> list[str]:
 def test_weights_of_another_model_are_refused(directory: Path, tmp_path: Path) -> None:
     """Their shapes are the same, so that only their note tells them apart."""
     twin = write_twin(tmp_path / "twin", lines=shifted(LINES))
-    assert store.open_model(twin, device=CPU).model.state_dict().keys()
+    assert open_model(twin, device=CPU).model.state_dict().keys()
     shutil.copy(twin / model_directory.WEIGHTS, directory / model_directory.WEIGHTS)
     refused(directory, "the weights belong to another model")
     with pytest.raises(UserError, match="belong to another model"):
-        store.starting_weights(directory, store.open_model(twin, device=CPU, dtype=None).model)
+        starting_weights(directory, open_model(twin, device=CPU, dtype=None).model)
     # A method's option that changes no shape.
     transform = {"name": "entmax", "alpha": 1.7}
     write_model(tmp_path / "sparse", make_recipe(attention={"cross": {"transform": transform}}))
@@ -273,14 +275,14 @@ def test_weights_of_another_model_are_refused(directory: Path, tmp_path: Path) -
     refused(directory, "the weights belong to another model")
     # Other weights of the same vocabularies and model section, as another run with another seed writes them.
     shutil.copy(write_twin(tmp_path / "seed") / model_directory.WEIGHTS, directory / model_directory.WEIGHTS)
-    store.open_model(directory, device=CPU)
+    open_model(directory, device=CPU)
 
 
 def test_weights_that_an_older_version_wrote(directory: Path) -> None:
     """They have no note of what they belong to."""
     path = directory / model_directory.WEIGHTS
     save_tensors(path, load_tensors(path, hint=""), notes={"after": "7", "made_of": "5,7"})
-    store.open_model(directory, device=CPU)
+    open_model(directory, device=CPU)
     assert model_directory.weights_after(directory) == 7
 
 
@@ -311,7 +313,7 @@ def test_a_directory_that_is_replaced_while_it_is_opened(
             twins[1].rename(named)
             (tmp_path / "aside").rename(twins[1])
 
-    module = store if hasattr(store, step) else model_directory
+    module = opening if hasattr(opening, step) else model_directory
     original = getattr(module, step)
 
     def interfering(*arguments: Any, **options: Any) -> Any:
@@ -326,18 +328,18 @@ def test_a_directory_that_is_replaced_while_it_is_opened(
         return found
 
     monkeypatch.setattr(module, step, interfering)
-    bundle = store.open_model(named, device=CPU)
+    bundle = open_model(named, device=CPU)
     monkeypatch.undo()
     assert bundle.identity().digest in identities
     (whole,) = (each for each in (named, *twins) if each.exists() and matches(each, bundle))
-    assert store.open_model(whole, device=CPU).identity() == bundle.identity()
+    assert open_model(whole, device=CPU).identity() == bundle.identity()
 
 
-def matches(directory: Path, bundle: store.Bundle) -> bool:
+def matches(directory: Path, bundle: Bundle) -> bool:
     """True if a bundle's vocabulary and weights are those of a directory (links are not counted twice)."""
     if directory.is_symlink():
         return False
-    opened = store.open_model(directory, device=CPU)
+    opened = open_model(directory, device=CPU)
     same = opened.tokenizers.source.encode(LINES[0]) == bundle.tokenizers.source.encode(LINES[0])
     weights = opened.model.state_dict().items(), bundle.model.state_dict()
     return same and all(torch.equal(value, weights[1][name]) for name, value in weights[0])
@@ -352,7 +354,7 @@ def test_a_directory_that_is_replaced_all_the_time(
         (directory / model_directory.MANIFEST).touch()
         return original(path)
 
-    monkeypatch.setattr(store, "stored_recipe", touching)
+    monkeypatch.setattr(opening, "stored_recipe", touching)
     refused(directory, "the directory is being replaced while it is read")
 
 
@@ -419,7 +421,7 @@ def test_copy(directory: Path, tmp_path: Path) -> None:
     )
     names = {path.name for path in (tmp_path / "copy").iterdir()}
     assert names == {"recipe.yaml", "manifest.json", "tokenizers", "features", "weights.safetensors"}
-    bundle = store.open_model(tmp_path / "copy", device=CPU, dtype=None)
+    bundle = open_model(tmp_path / "copy", device=CPU, dtype=None)
     assert all(torch.equal(value, weights[name]) for name, value in bundle.model.state_dict().items())
     with pytest.raises(UserError, match="exists"):
         model_directory.copy_model(

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from sparsenmt import resumable
 from sparsenmt.errors import UserError
-from sparsenmt.resumable import ResumableOutput, resumable_output
+from sparsenmt.storage import resumable_output as module
+from sparsenmt.storage.resumable_output import ResumableOutput, resumable_output
 
 WORK: dict[str, Any] = {"input": "0" * 64, "decoding": {"alpha": 0.1, "method": "beam"}, "window": 2}
 LINES = [f"line {number} ä\u2028" for number in range(7)]
@@ -259,9 +259,7 @@ def test_a_fault_at_every_call(tmp_path: Path, error: Callable[[], BaseException
 def test_killed_after_the_renaming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The output is there, and so is the journal: nothing is done twice."""
     with monkeypatch.context() as patch:
-        patch.setattr(
-            resumable, "_remove", lambda *paths: (_ for _ in ()).throw(Stop()) if WHOLE in contents() else None
-        )
+        patch.setattr(module, "_remove", lambda *paths: (_ for _ in ()).throw(Stop()) if WHOLE in contents() else None)
 
         def contents() -> list[bytes]:
             return [path.read_bytes() for path in tmp_path.iterdir() if path.name == "out"]
