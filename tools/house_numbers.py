@@ -78,7 +78,7 @@ TOP = "(top)"
 
 BUDGETS: dict[str, tuple[int, int]] = {
     "(top)": (1_670, 0),
-    "analysis": (4_650, 0),
+    "analysis": (4_600, 0),
     "assemble": (600, 0),
     "commands": (2_780, 0),
     "data": (7_850, 0),
@@ -96,7 +96,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "sparsity": (3_000, 920),
     "storage": (1_430, 0),
     "training": (2_450, 0),
-    "workflows": (8_420, 0),
+    "workflows": (8_240, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 
