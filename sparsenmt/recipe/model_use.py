@@ -1,4 +1,4 @@
-"""Recipes of models that are used otherwise than they were trained: without heads, or in other languages."""
+"""Recipes of models that are used otherwise: without heads, in other languages, with other decoding options."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from sparsenmt.recipe.method_choice import Site
-from sparsenmt.recipe.schema import Recipe
+from sparsenmt.recipe.schema import Decoding, Recipe
 
 
 def without_heads(recipe: Recipe, disabled: Mapping[Any, Collection[int]]) -> Recipe:
@@ -22,6 +22,10 @@ def without_heads(recipe: Recipe, disabled: Mapping[Any, Collection[int]]) -> Re
 
 def with_languages(recipe: Recipe, source: str | None, target: str | None) -> Recipe:
     """Return the recipe with these languages, where there are any."""
-    given = {"source_language": source, "target_language": target}
-    decoding = recipe.decoding.model_copy(update={key: code for key, code in given.items() if code is not None})
+    decoding = with_given(recipe.decoding, source_language=source, target_language=target)
     return recipe.model_copy(update={"decoding": decoding})
+
+
+def with_given(decoding: Decoding, **given: Any) -> Decoding:
+    """Return decoding options with the values of those that are given; None: it is not given."""
+    return decoding.model_copy(update={name: value for name, value in given.items() if value is not None})
