@@ -9,12 +9,18 @@ from sparsenmt.engine.products import CompiledProduct, Product
 from sparsenmt.model.attention import AttentionStep, MultiHeadAttention
 from sparsenmt.model.layers import TransformerBlock
 from sparsenmt.model.sockets import Keys
+from sparsenmt.model.stacks import Decoder, Encoder
 from sparsenmt.native.packing import PackedMatrix
 from sparsenmt.native.steps import HEAD_SIZES, NormWeights
 
 
+def blocks_of(stack: Encoder | Decoder) -> list[TransformerBlock]:
+    """The blocks of an encoder or a decoder."""
+    return [block for block in stack.layers if isinstance(block, TransformerBlock)]
+
+
 def matrices_of(block: TransformerBlock) -> tuple[PackedMatrix, ...]:
-    """The matrices of a block that was packed for the kernels, in their order."""
+    """The matrices of a block whose products are all compiled, in the order of `steps.matrix_shapes`."""
     products: list[Product] = []
     if isinstance(block.recurrence, PackedRecurrence):
         products.append(block.recurrence.product)
@@ -31,6 +37,7 @@ def matrices_of(block: TransformerBlock) -> tuple[PackedMatrix, ...]:
 
 
 def _product(layer: nn.Module) -> Product:
+    """The product of a packed linear layer."""
     assert isinstance(layer, PackedLinear)
     return layer.product
 
@@ -48,5 +55,5 @@ def norm_weights(norm: nn.Module) -> NormWeights:
 
 
 def adds_to_scores(step: AttentionStep, keys: Keys) -> bool:
-    """Return True if the transform adds a bias to the scores."""
+    """Return True if the step's transform adds a bias to the scores of these keys, such as the log of their counts."""
     return step.transform.fusable and step.transform.score_bias(keys) is not None
