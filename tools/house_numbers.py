@@ -84,12 +84,12 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "data": (7_850, 0),
     "decoding": (2_820, 0),
     "depth_selector": (1_140, 0),
-    "engine": (2_180, 0),
+    "engine": (2_170, 0),
     "evaluation": (2_710, 0),
     "export": (810, 0),
     "importers": (2_790, 0),
     "model": (3_960, 0),
-    "native": (2_760, 3_170),
+    "native": (2_750, 3_170),
     "process": (1_100, 0),
     "recipe": (3_580, 0),
     "report": (1_240, 0),
@@ -124,7 +124,7 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 57_850,
+    "lines": 57_820,
     "lines_of_cpp": 4_090,
     "kernel_importers": 1,
 }

@@ -47,7 +47,7 @@ def packed(model: Transformer) -> TorchEngine:
 
 
 def packs(model: Transformer, dtype: torch.dtype) -> bool:
-    """Return True if this machine can decode in a dtype: floating ones, and int8 if there are such products."""
+    """Return True if this machine can decode in a dtype: fp32, fp64, bf16, and int8 if there are such products."""
     return dtype in (torch.float32, torch.float64, torch.bfloat16) or rounds(model.output_table, dtype)
 
 
@@ -70,7 +70,7 @@ def dtype_name(dtype: torch.dtype | None) -> str:
 
 
 def named_dtype(model: Transformer, name: torch.dtype | str | None) -> torch.dtype | None:
-    """Return the dtype of that name, ``auto`` by the table of choices; UserError if this machine cannot decode in it."""
+    """Return the dtype of that name, ``auto`` by the table of choices; UserError if the machine cannot decode in it."""
     if not isinstance(name, str):
         return name
     if name == "auto":

@@ -1,4 +1,4 @@
-"""From logits to the best continuations, by a compiled kernel where there is one.
+"""From logits to the best continuations, by a compiled kernel where it is faster.
 
 Shapes: N rows (hypotheses), B sentences, J hypotheses each, V vocabulary.
 """
@@ -49,9 +49,10 @@ def candidates(
     Args:
         logits: (B * J, V); they are overwritten.
         scores: (B, J) log-probabilities so far.
-        forbid: sets the logits of forbidden tokens to minus infinity, in place, after probabilities are known, so that
-            these are the model's.
-        never: all that it forbids, where that is the same for all hypotheses.
+        forbid: logits -> the logits, minus infinity at forbidden tokens, in place; called when the normalizer is
+            known, so that log-probabilities are the model's.
+        never: all that it forbids, where that is the same for all hypotheses; None: it is not.
+        width: continuations of each sentence.
     """
     (sentences, opened), vocabulary = scores.shape, logits.shape[1]
     if never is not None and scores.dtype == logits.dtype:
@@ -75,5 +76,6 @@ def candidates(
 
 
 def _suited(kernels: Kernels | None, logits: Tensor, kind: str) -> Kernels | None:
+    """The kernels, if there are any, they read such logits, and their ``kind`` is faster; otherwise None."""
     suits = kernels is not None and logits.dtype == torch.float32 and logits.stride(-1) == 1
     return kernels if suits and kernels is not None and kernels.faster(kind, logits.shape[-1]) else None
