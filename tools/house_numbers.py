@@ -78,13 +78,13 @@ TOP = "(top)"
 
 BUDGETS: dict[str, tuple[int, int]] = {
     "(top)": (710, 0),
-    "analysis": (4_650, 0),
+    "analysis": (4_600, 0),
     "assemble": (1_280, 0),
     "commands": (2_780, 0),
     "data": (7_850, 0),
     "decoding": (2_820, 0),
     "depth_selector": (1_140, 0),
-    "engine": (2_170, 0),
+    "engine": (2_180, 0),
     "evaluation": (2_710, 0),
     "export": (810, 0),
     "importers": (2_790, 0),
@@ -93,10 +93,10 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "process": (1_100, 0),
     "recipe": (3_580, 0),
     "report": (1_240, 0),
-    "sparsity": (3_000, 920),
+    "sparsity": (2_980, 920),
     "storage": (1_690, 0),
     "training": (2_450, 0),
-    "workflows": (8_440, 0),
+    "workflows": (8_250, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 
@@ -124,7 +124,7 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 57_820,
+    "lines": 57_590,
     "lines_of_cpp": 4_090,
     "kernel_importers": 1,
 }
