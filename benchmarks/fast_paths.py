@@ -173,17 +173,20 @@ PATHS: dict[str, FastPath] = {
     ),
     "compiled step": FastPath(
         (*DECODING, *STUDENTS),
-        "engine/native_decoder.py native/steps.py native/step.cpp native/step.h",
+        "engine/native_decoder.py native/steps.py native/step.cpp native/step.h native/layer_checks.py:step_error "
+        "native/layer_checks.py:_step_error",
         {"slower": ["decoder step", "recurrent decoder step"]},
     ),
     "compiled encoder": FastPath(
         (*DECODING, *STUDENTS),
-        "engine/native_encoder.py native/encoder.py native/encoder.cpp",
+        "engine/native_encoder.py native/encoder.py native/encoder.cpp native/layer_checks.py:encoder_error "
+        "native/layer_checks.py:_encoder_error",
         {"slower": ["encoder", "encoder of few"]},
     ),
     "greedy search": FastPath(
         STUDENTS,
-        "native/greedy.py native/greedy.cpp engine/native_engine.py:NativeEngine.search",
+        "native/greedy.py native/greedy.cpp native/layer_checks.py:search_error "
+        "engine/native_engine.py:NativeEngine.search",
         {"replaced": {"sparsenmt.engine.native_engine:NativeEngine._whole_decoder": None}},
     ),
     "greedy search of a beam": FastPath(
