@@ -26,7 +26,7 @@ LAST_LEVEL_CACHE_SIZE = 1 << 24
 """Bytes. Every core may read all of a smaller matrix."""
 
 Product = Callable[[Tensor], Tensor]
-"""A linear map with its weight: (..., in) -> (..., out)."""
+"""The product with a weight that it holds, plus its bias, and an activation: (..., in) -> (..., out)."""
 
 
 class CompiledProduct:
