@@ -1,10 +1,12 @@
-"""Recipes of models that are used otherwise than they were trained: without heads, or in other languages."""
+"""The use of a trained model, by its recipe: its task is checked, heads and languages are changed."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
+from sparsenmt.errors import UserError
 from sparsenmt.recipe.method_choice import Site
 from sparsenmt.recipe.schema import Recipe
 
@@ -25,3 +27,23 @@ def with_languages(recipe: Recipe, source: str | None, target: str | None) -> Re
     given = {"source_language": source, "target_language": target}
     decoding = recipe.decoding.model_copy(update={key: code for key, code in given.items() if code is not None})
     return recipe.model_copy(update={"decoding": decoding})
+
+
+def check_translates(recipe: Recipe, directory: Path | str) -> None:
+    """Raise UserError if a model is a language model."""
+    if recipe.data.is_language_model:
+        raise UserError(
+            "this is a language model: the command is for models that translate",
+            where=str(directory),
+            hint="`sparsenmt score --model DIR --text FILE` scores a text, `sparsenmt decode` continues lines.",
+        )
+
+
+def check_language_model(recipe: Recipe, directory: Path | str) -> None:
+    """Raise UserError unless a model is a language model."""
+    if not recipe.data.is_language_model:
+        raise UserError(
+            "the model translates: it gives probabilities to targets of sources, not to a text",
+            where=str(directory),
+            hint="Give --source and --target, or --source and --reference.",
+        )
