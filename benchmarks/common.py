@@ -143,10 +143,14 @@ class Worker:
 
 
 def interleave(workers: Sequence[Worker], repeats: int, *, pause: float | None = None) -> list[Timing]:
-    """Run the workers in turns, ``repeats`` times each, with ``pause`` seconds before each turn."""
+    """Run the workers in turns, ``repeats`` times each, with ``pause`` seconds before each turn.
+
+    Every second time the order is reversed: a place in it is worth up to 3%.
+    """
     seconds: list[list[float]] = [[] for _ in workers]
-    for _ in range(repeats):
-        for worker, taken in zip(workers, seconds, strict=True):
+    order = list(zip(workers, seconds, strict=True))
+    for turn in range(repeats):
+        for worker, taken in order[:: -1 if turn % 2 else 1]:
             time.sleep(PAUSE_SECONDS if pause is None else pause)
             taken.append(worker.repeat())
     return [Timing(w.what, w.units, tuple(s)) for w, s in zip(workers, seconds, strict=True)]
@@ -156,6 +160,7 @@ def take_turns(
     sides: Mapping[Name, Callable[[], float]], repeats: int, *, units: int = 1, pause: float = 0.0
 ) -> dict[Name, Timing]:
     """Run functions in turns in this process; each does its work once and returns seconds. The first turn warms up.
+    Every second time the order is reversed.
 
     Args:
         pause: seconds before each turn.
@@ -163,8 +168,8 @@ def take_turns(
     for once in sides.values():
         once()
     seconds: dict[Name, list[float]] = {name: [] for name in sides}
-    for _ in range(repeats):
-        for name, once in sides.items():
+    for turn in range(repeats):
+        for name, once in list(sides.items())[:: -1 if turn % 2 else 1]:
             time.sleep(pause)
             seconds[name].append(once())
     return {name: Timing(str(name), units, tuple(taken)) for name, taken in seconds.items()}

@@ -77,25 +77,25 @@ TOP = "(top)"
 
 BUDGETS: dict[str, tuple[int, int]] = {
     "(top)": (710, 0),
-    "analysis": (4_650, 0),
+    "analysis": (4_600, 0),
     "assemble": (1_280, 0),
     "commands": (2_780, 0),
     "data": (7_850, 0),
     "decoding": (2_820, 0),
     "depth_selector": (1_140, 0),
-    "engine": (2_150, 0),
+    "engine": (2_160, 0),
     "evaluation": (2_710, 0),
     "export": (810, 0),
     "importers": (2_790, 0),
     "model": (3_960, 0),
-    "native": (2_760, 3_170),
+    "native": (2_750, 3_170),
     "process": (1_100, 0),
     "recipe": (3_570, 0),
     "report": (1_240, 0),
-    "sparsity": (3_000, 920),
+    "sparsity": (2_980, 920),
     "storage": (1_690, 0),
     "training": (2_450, 0),
-    "workflows": (8_440, 0),
+    "workflows": (8_250, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 
@@ -123,7 +123,7 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 57_810,
+    "lines": 57_570,
     "lines_of_cpp": 4_090,
     "kernel_importers": 1,
 }

@@ -23,7 +23,7 @@ from sparsenmt.commands.analyze.group import REPORTS
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.report.plots import check_plot, save
-from sparsenmt.workflows.evaluation.reference_texts import recipe_text
+from sparsenmt.workflows.evaluation.reference_texts import TestText, evaluation_text
 
 if TYPE_CHECKING:  # matplotlib is an optional package
     from matplotlib.figure import Figure
@@ -152,8 +152,8 @@ def main(
     """Draw every report of the models on one text, and put all pictures into one sheet."""
     check_plot(output)
     if source is None or reference is None:
-        text = recipe_text(read_recipe(models[0]), "test")
-        if text is None:
+        text = evaluation_text(read_recipe(models[0]), "test")
+        if not isinstance(text, TestText):
             raise click.UsageError("the first model's recipe has no test set: name --input and --reference")
         source, reference = text.source, text.reference
     with tempfile.TemporaryDirectory() as place:

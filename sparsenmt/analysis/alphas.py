@@ -105,7 +105,7 @@ def alphas_at(model: TranslationModel, weights: Mapping[str, Tensor], where: str
     """Return the alphas that a model would have with other weights; its own weights stay as they are.
 
     Args:
-        weights: those of a checkpoint, by name; only those of transforms are used.
+        weights: name -> tensor of a checkpoint; only those of transforms are used.
         where: their name in messages.
 
     Raises:
@@ -154,7 +154,7 @@ def histogram(values: Sequence[float]) -> list[int]:
 
 
 def report(found: Sequence[AlphaResult]) -> Report:
-    """Make four tables: sites; heads; histograms; every head at every checkpoint."""
+    """Make four tables: sites; heads; histograms; every head at every update of the course."""
     sites, heads, bins, course = [], [], [], []
     for each in found:
         for site in SITES:
@@ -179,18 +179,12 @@ def report(found: Sequence[AlphaResult]) -> Report:
         for each in found
     ]
     summary = columns("text model site", "count heads", "number mean least most")
+    head_columns = (*columns("text model site"), *HEAD_COLUMNS, *columns("number alpha"))
     course_columns = (*columns("text model", "count update", "text site"), *HEAD_COLUMNS)
     bin_columns = columns("text model site alpha", "hidden number from", "count heads")
     tables = (
         Table("sites", "learned alphas by site", summary, sites),
-        Table(
-            "heads",
-            "learned alpha of every head (layer.head)",
-            (*columns("text model site"), *HEAD_COLUMNS, *columns("number alpha")),
-            heads,
-            across="model",
-            shown="alpha",
-        ),
+        Table("heads", "learned alpha of every head (layer.head)", head_columns, heads, across="model", shown="alpha"),
         Table("histogram", "heads by alpha", bin_columns, bins, listed=False),
         Table("course", "learned alphas by update", (*course_columns, *columns("number alpha")), course, listed=False),
     )
@@ -212,23 +206,18 @@ def panels(found: Sequence[AlphaResult], heads: Sequence[Head] = ()) -> list[lis
 
 
 def _histogram_panel(found: Sequence[AlphaResult], site: SiteName) -> Panel:
+    """Draw the number of heads in each bin of alpha, one outline for each model."""
     series = {}
     for each in found:
         counts = histogram([alpha for key, alpha in each.alphas.items() if key[0] == site])
         places = [LOW + i * (HIGH - LOW) / BINS for i in range(BINS)]
         series[each.model] = [*zip(places, map(float, counts), strict=True), (HIGH, 0.0)]
-    return Panel(
-        "alpha (1: softmax, 2: sparsemax)",
-        "number of heads",
-        series,
-        title=site_title(site),
-        style="steps",
-        x_range=(LOW, HIGH),
-    )
+    x, title = "alpha (1: softmax, 2: sparsemax)", site_title(site)
+    return Panel(x, "number of heads", series, title=title, style="steps", x_range=(LOW, HIGH))
 
 
 def _course_panel(found: AlphaResult, site: SiteName) -> Panel:
-    """Draw one curve for each head, one colour for each layer."""
+    """Draw alpha against the update: one curve for each head of a site, one colour for each layer."""
     heads = sorted({key for alphas in found.course.values() for key in alphas if key[0] == site})
     series: dict[str, list[tuple[float, float | None]]] = {}
     for head in heads:
@@ -239,7 +228,7 @@ def _course_panel(found: AlphaResult, site: SiteName) -> Panel:
 
 
 def _chosen_panel(found: AlphaResult, heads: Sequence[Head]) -> Panel:
-    """Draw one curve for each of the chosen heads."""
+    """Draw alpha against the update: one curve for each of the chosen heads."""
     series = {
         f"{SITE_NAMES[head[0]]}, layer {head[1]}, head {head[2]}": [
             (float(update), alphas[head]) for update, alphas in found.course.items()

@@ -83,7 +83,7 @@ def text(found: Sequence[AnnotationResult], paint: Paint = brackets) -> str:
 
 
 def _together(found: Sequence[AnnotationResult]) -> Iterator[list[GatedLine]]:
-    """Yield the gates of all models for every sentence that is empty to none of them."""
+    """Yield, for every sentence that no model takes as empty, its gates by each model, in their order."""
     by_number = [{line.line.number: line for line in each.lines} for each in found]
     for number in by_number[0]:
         if all(number in lines for lines in by_number):
@@ -109,8 +109,9 @@ def grid(found: Sequence[AnnotationResult]) -> list[list[Heatmap]]:
 
 
 def _bar(each: AnnotationResult, line: GatedLine) -> Heatmap:
+    """Draw the gates of a sentence as one row, all open if there are none."""
     gates = np.ones(len(line.line.ids)) if line.gates is None else line.gates
     names = shown_tokens(line.line.token_names(each.tokenizer))
     title = f"{each.model}, sentence {line.line.number + 1}"
-    kept = line.dropped.tolist()
-    return Heatmap(title, ["gate"], names, gates[None], kept, column_label="source tokens; in brackets: dropped")
+    label, dropped = "source tokens; in brackets: dropped", line.dropped.tolist()
+    return Heatmap(title, ["gate"], names, gates[None], dropped, column_label=label)

@@ -41,19 +41,36 @@ _DOT = "·"  # a weight of exactly 0
 _GAP = "   "  # between maps that stand side by side
 
 
+@dataclass(frozen=True)
+class MapChoice:
+    """The attention that maps show: by default cross-attention, averaged over all heads and layers.
+
+    Args:
+        layers: from 1; empty: all.
+        heads: from 1; empty: all.
+        apart: True: one map for every head of every layer; False: their mean.
+    """
+
+    site: SiteName = "cross"
+    layers: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
+    apart: bool = False
+
+
+DEFAULT = MapChoice()
+
+
 def measure_attention_maps(
-    session: AnalysisSession, choice: MapChoice | None = None, *, terminal_width: int = 120
+    session: AnalysisSession, choice: MapChoice = DEFAULT, *, terminal_width: int = 120
 ) -> AnalysisResult:
     """Make the report ``maps``.
 
     Args:
-        choice: None: cross-attention, averaged over all heads and layers.
         terminal_width: width of the text, in terminal columns.
 
     Raises:
         UserError: a model has no such layer or head, or a picture cannot hold all maps.
     """
-    choice = choice or MapChoice()
     notes = session.notes_on_filters(needed=False)
     session.check_drawable(len(session.lines))
     maps = []
@@ -80,22 +97,6 @@ def _check(model: AnalyzedModel, choice: MapChoice) -> None:
     model.check_heads(choice.site, choice.heads)
 
 
-@dataclass(frozen=True)
-class MapChoice:
-    """The attention that maps show.
-
-    Args:
-        layers: from 1; empty: all.
-        heads: from 1; empty: all.
-        apart: True: one map for every head of every layer; False: their mean.
-    """
-
-    site: SiteName = "cross"
-    layers: tuple[int, ...] = ()
-    heads: tuple[int, ...] = ()
-    apart: bool = False
-
-
 Part = tuple[int, int] | None
 """Layer and head, from 1; None: the mean of the chosen heads."""
 
@@ -105,7 +106,7 @@ class ChosenAttention:
 
     def __init__(self, choice: MapChoice) -> None:
         self._choice = choice
-        self._sums: dict[tuple[int, Part], tuple[int, Tensor]] = {}
+        self._sums: dict[tuple[int, Part], tuple[int, Tensor]] = {}  # number and sum of maps (Q, K), by sentence
 
     def __call__(self, seen: Attended) -> None:
         choice = self._choice
@@ -120,11 +121,11 @@ class ChosenAttention:
                 self._sums[place, part] = count + 1, total + weights[row]
 
     def parts(self) -> list[Part]:
-        """Return the parts that there are of every sentence, in order."""
+        """Return the parts that every sentence has, by layer and head."""
         return sorted({part for _, part in self._sums}, key=lambda part: part or (0, 0))
 
     def weights(self, place: int, part: Part, queries: int, keys: int) -> NDArray[np.float64]:
-        """Return the weights of a sentence, (Q, K)."""
+        """Return the weights of a part of a sentence without padding, (Q, K); ``place``: its index in the text."""
         count, total = self._sums[place, part]
         found: NDArray[np.float64] = (total[:queries, :keys] / count).cpu().numpy()
         return found
@@ -144,14 +145,15 @@ class SentenceMap:
     columns: list[str]
     """(C,) tokens of the keys."""
     dropped: list[bool]
-    """(C,)"""
+    """(C,) True where a filter has closed the key."""
     weights: NDArray[np.float64]
-    """(Q, C)"""
+    """(Q, C), from 0 to 1."""
     stand_in: bool
     """True if the first column is the stand-in."""
 
     @property
     def title(self) -> str:
+        """The model, and the head if the map is that of one."""
         return self.model if self.part is None else f"{self.model}, head {head_name(*self.part)}"
 
 
@@ -163,7 +165,7 @@ def sentence_maps(
     choice: MapChoice,
     tokenizers: Tokenizers,
 ) -> list[SentenceMap]:
-    """Return all maps of a model, sentence by sentence, head by head; ``targets`` are those of the lines."""
+    """Return all maps of a model, sentence by sentence, head by head; ``targets`` belong to the lines one by one."""
     found = []
     for place, (line, target) in enumerate(zip(lines, targets, strict=True)):
         source = shown_tokens(line.line.token_names(tokenizers.source))
@@ -223,10 +225,12 @@ def text(maps: Sequence[SentenceMap], terminal_width: int) -> str:
 
 
 def _columns(blocks: Sequence[Sequence[str]]) -> int:
+    """Return the terminal columns of maps side by side."""
     return sum(max(map(width, lines)) for lines in blocks) + len(_GAP) * (len(blocks) - 1)
 
 
 def _beside(blocks: Sequence[Sequence[str]]) -> str:
+    """Put maps, given as lines, side by side."""
     return "\n".join(aligned(list(zip_longest(*blocks, fillvalue="")), gap=_GAP))
 
 
@@ -255,15 +259,8 @@ def grid(maps: Sequence[SentenceMap]) -> list[list[Heatmap]]:
         site = ", " if each.site == "cross" else f"\n{SITE_NAMES[each.site]}, "
         title = f"{each.title}{site}sentence {each.sentence}"
         rows, keys = _SIDES[each.site]
-        drawn = Heatmap(
-            title,
-            each.rows,
-            each.columns,
-            each.weights,
-            each.dropped,
-            row_label=f"{rows} tokens (queries)",
-            column_label=f"{keys} tokens (keys)",
-        )
+        row, column = f"{rows} tokens (queries)", f"{keys} tokens (keys)"
+        drawn = Heatmap(title, each.rows, each.columns, each.weights, each.dropped, row_label=row, column_label=column)
         part = each.part if several or each.part is None else each.part[0]
         lines.setdefault((each.sentence, part), []).append(drawn)
     most = max(map(len, lines.values()))  # a line that is empty to one of the models' tokenizers is not drawn

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -92,6 +93,7 @@ def cross_attention_maps(text: LineBatches, targets: Sequence[TargetLine]) -> It
     layers: list[Tensor] = []  # (B, T, S) mean over heads, of one batch
 
     def keep(seen: AttentionSeen) -> None:
+        """Keep the weights of a layer of the decoder."""
         if seen.site == "cross":
             layers.append(seen.weights.mean(1).double())
 
@@ -121,8 +123,8 @@ class MassCounter:
         self, tokenizer: Tokenizer, *, unit: Unit = "piece", eos: bool = True, words: TextWords | None = None
     ) -> None:
         self._tokenizer, self._unit, self._eos, self._text_words = tokenizer, unit, eos, words or TextWords()
-        self._retained: list[NDArray[np.float64]] = []
-        self._stand_ins: list[float] = []
+        self._retained: list[NDArray[np.float64]] = []  # masses of the retained words of each sentence
+        self._stand_ins: list[float] = []  # of each sentence that has one
         self._words = 0
         self._rate = SparsityRate()
 
@@ -145,7 +147,7 @@ class MassCounter:
             self._stand_ins.append(float(mass[dropped & columns].sum()))
 
     def result(self, model: str, threshold: float = THRESHOLD) -> AttentionMassResult:
-        """Return the masses of one model. A share is None where nothing was retained."""
+        """Return the masses of one model; means and shares are None where there is nothing to measure them on."""
         masses = np.concatenate(self._retained) if self._retained else np.zeros(0)
         bins = np.searchsorted(_EDGES, masses, side="right") - 1
         total = float(masses.sum()) + sum(self._stand_ins)
@@ -165,7 +167,13 @@ class MassCounter:
 
 @dataclass(frozen=True)
 class AttentionMassResult:
-    """The masses of one model."""
+    """The masses of one model; the mass of a word is a sum of weights over target positions.
+
+    Args:
+        sparsity: share of source positions whose gate is 0; None: there are no positions.
+        words: their number, retained or not.
+        retained: number of retained words, ``retained_mean`` their mean mass.
+    """
 
     model: str
     sparsity: float | None
@@ -189,10 +197,11 @@ def report(found: Sequence[AttentionMassResult], *, unit: Unit, eos: bool, thres
     retained = ("count retained", "number retained_mean", "share under_threshold")
     stand_in = ("number stand_in_mean", "share stand_in_share")
     summary = columns("text model", "share sparsity", "count words", "number mean", *retained, *stand_in)
+    names = [*(f"{low:.1f} to {high:.1f}" for low, high in pairwise(_EDGES)), f"{_EDGES[-1]:.1f} and more"]
     bins = [
-        (each.model, _bin_name(i), float(_EDGES[i]), count, count / each.retained if each.retained else None)
+        (each.model, name, float(edge), count, count / each.retained if each.retained else None)
         for each in found
-        for i, count in enumerate(each.histogram)
+        for name, edge, count in zip(names, _EDGES, each.histogram, strict=True)
     ]
     histogram = columns("text model mass", "hidden number from", "count words", "share share")
     notes = (
@@ -212,10 +221,6 @@ def report(found: Sequence[AttentionMassResult], *, unit: Unit, eos: bool, thres
     )
 
 
-def _bin_name(i: int) -> str:
-    return f"{_EDGES[i]:.1f} to {_EDGES[i + 1]:.1f}" if i + 1 < len(_EDGES) else f"{_EDGES[i]:.1f} and more"
-
-
 def panels(found: Sequence[AttentionMassResult], threshold: float = THRESHOLD) -> list[Panel]:
     """Draw the histogram of each model, with mean and share in the legend."""
     result = []
@@ -228,6 +233,5 @@ def panels(found: Sequence[AttentionMassResult], threshold: float = THRESHOLD) -
         label = f"summed attention of a retained word ({LAST:g}: and more)"
         ends = (0.0, float(_EDGES[-1]) + BIN)
         share, series = "share of retained words", {each.model: points}
-        drawn = Panel(label, share, series, title=title, percent="y", style="steps", x_range=ends)
-        result.append(drawn)
+        result.append(Panel(label, share, series, title=title, percent="y", style="steps", x_range=ends))
     return result

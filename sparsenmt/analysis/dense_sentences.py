@@ -112,10 +112,15 @@ def usual(
 
 @dataclass(frozen=True)
 class HeadOnSentence:
-    """The density of a head on a sentence, and its comparison."""
+    """The density of a head on a sentence, and its comparison.
+
+    Args:
+        place: index of the sentence among those that were read.
+        length: tokens of the sentence.
+        excess: density less the expected one, in standard deviations.
+    """
 
     place: int
-    """The index of the sentence among those that were read."""
     head: Head
     length: int
     density: float
@@ -148,9 +153,11 @@ def find(
     """Find the sentences on which sparse heads are densest for their length.
 
     Args:
-        lengths: (N,).
+        heads: head -> densities on N sentences, (N,); NaN: not measured.
+        lengths: tokens of the sentences, (N,).
         limit: mean density below which a head is sparse.
         top: number of sentences to list, each for one head.
+        alphas: those of the heads that learn one; None: there are none.
     """
     sparse, sentences = {}, []
     for head, densities in heads.items():
@@ -214,10 +221,12 @@ def panels(found: Sequence[DenseSentencesResult]) -> list[list[Panel]]:
 
 
 def _panel(found: DenseSentencesResult, head: Head) -> Panel:
+    """Draw the density of a head against the length: all sentences, the listed ones, and the expected density."""
     own, lengths = found.densities[head], found.lengths
     expected, _ = usual(own, lengths)
 
     def points(places: Iterable[int]) -> Points:
+        """Return the measured ones of these sentences."""
         return [(float(lengths[i]), float(own[i])) for i in places if not np.isnan(own[i])]
 
     means = [(float(n), expected[lengths == n]) for n in np.unique(lengths)]
@@ -228,13 +237,5 @@ def _panel(found: DenseSentencesResult, head: Head) -> Panel:
         "expected": [(n, None if np.isnan(values).all() else float(np.nanmean(values))) for n, values in means],
     }
     site, layer, number = head
-    title = f"{site_title(site, found.model)}, head {head_name(layer, number)}"
-    return Panel(
-        "length of the sentence (tokens)",
-        "density",
-        series,
-        title=title,
-        percent="y",
-        style="points",
-        drawn=("expected",),
-    )
+    title, x = f"{site_title(site, found.model)}, head {head_name(layer, number)}", "length of the sentence (tokens)"
+    return Panel(x, "density", series, title=title, percent="y", style="points", drawn=("expected",))

@@ -46,7 +46,7 @@ def measure_density(session: AnalysisSession, *, sites: Sequence[SiteName] = SIT
 
 
 def sentence_densities(seen: Attended) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Measure every head on every sentence.
+    """Measure every head of a site and step on every sentence of a batch.
 
     Returns:
         four tensors (B, H), float64: density, NaN if the head sees nothing; attended and visible positions, summed over
@@ -132,7 +132,7 @@ class DensityResult:
         return {key: each for key, each in self.heads.items() if key[0] == site}
 
     def site_mean(self, site: SiteName, name: str) -> float | None:
-        """Return the mean of an attribute over the heads of a site."""
+        """Return the mean of an attribute over the heads of a site; None: no query of them saw anything."""
         values = [value for each in self.at(site).values() if (value := getattr(each, name)) is not None]
         return sum(values) / len(values) if values else None
 
@@ -141,7 +141,7 @@ class DensityResult:
         return DensityResult(self.model, {key: each for key, each in self.heads.items() if key[:2] == (site, layer)})
 
     def histogram(self, site: SiteName) -> list[int]:
-        """Return the number of heads on sentences in each bin."""
+        """Return the number of pairs of a head and a sentence in each bin."""
         return [sum(counts) for counts in zip(*(each.histogram for each in self.at(site).values()), strict=True)]
 
 
@@ -158,9 +158,8 @@ def report(found: Sequence[DensityResult]) -> Report:
             sites.append((each.model, name, *means, len(own), max(one.sentences for one in own.values())))
             for layer in sorted({layer for _, layer, _ in own}):
                 within = each.layer(site, layer)
-                layers.append(
-                    (each.model, name, str(layer), *(within.site_mean(site, measure) for measure in _MEASURES))
-                )
+                means = [within.site_mean(site, measure) for measure in _MEASURES]
+                layers.append((each.model, name, str(layer), *means))
             ordered = sorted(own.items(), key=lambda item: (item[0][1], item[1].density or 0.0))
             for (_, layer, number), one in ordered:
                 own_cells = (one.density, one.attended, one.visible, one.alpha)
@@ -171,34 +170,19 @@ def report(found: Sequence[DensityResult]) -> Report:
                 bins.append((each.model, name, f"{i / BINS:.2f} to {(i + 1) / BINS:.2f}", i / BINS, count, share))
     measures = columns("share density", "number attended visible")
     alpha = Column("alpha", "number", any(row[-1] is not None for row in heads))
-    title = "share of visible positions with weight, and positions a query"
+    site_columns = (*columns("text model site"), *measures, *columns("count heads sentences"))
+    layer_columns = (*columns("text model site layer"), *measures)
+    head_columns = (*columns("text model site"), *HEAD_COLUMNS, *measures, alpha)
+    bin_columns = columns("text model site density", "hidden number from", "count count", "share share")
+    of_sites = "share of visible positions with weight, and positions a query"
+    of_layers = "positions with weight a query, mean over the heads of a layer"
+    of_heads = "density of every head (layer.head), from the sparsest of its layer"
+    in_bins = "heads on sentences by density"
     tables = (
-        Table("sites", title, (*columns("text model site"), *measures, *columns("count heads sentences")), sites),
-        Table(
-            "layers",
-            "positions with weight a query, mean over the heads of a layer",
-            (*columns("text model site layer"), *measures),
-            layers,
-            across="model",
-            shown="attended",
-        ),
-        Table(
-            "heads",
-            "density of every head (layer.head), from the sparsest of its layer",
-            (*columns("text model site"), *HEAD_COLUMNS, *measures, alpha),
-            heads,
-            across="model",
-            shown="density",
-        ),
-        Table(
-            "histogram",
-            "heads on sentences by density",
-            columns("text model site density", "hidden number from", "count count", "share share"),
-            bins,
-            across="model",
-            shown="share",
-            listed=False,
-        ),
+        Table("sites", of_sites, site_columns, sites),
+        Table("layers", of_layers, layer_columns, layers, across="model", shown="attended"),
+        Table("heads", of_heads, head_columns, heads, across="model", shown="density"),
+        Table("histogram", in_bins, bin_columns, bins, across="model", shown="share", listed=False),
     )
     return Report("density", tables)
 
@@ -213,21 +197,14 @@ def panels(found: Sequence[DensityResult]) -> list[list[Panel]]:
 
 
 def _histogram_panel(found: Sequence[DensityResult], site: SiteName) -> Panel:
+    """Draw the share of heads on sentences in each bin of density, one outline for each model."""
     series = {}
     for each in found:
         total = each.histogram(site)
         shares = [count / max(sum(total), 1) for count in total]
         series[each.model] = [*((i / BINS, share) for i, share in enumerate(shares)), (1.0, 0.0)]
-    label = "share of heads on sentences"
-    return Panel(
-        "density (share of visible positions with weight)",
-        label,
-        series,
-        title=site_title(site),
-        percent="xy",
-        style="steps",
-        x_range=(0.0, 1.0),
-    )
+    x, y, title = "density (share of visible positions with weight)", "share of heads on sentences", site_title(site)
+    return Panel(x, y, series, title=title, percent="xy", style="steps", x_range=(0.0, 1.0))
 
 
 def _layer_panel(found: DensityResult, site: SiteName) -> Panel:

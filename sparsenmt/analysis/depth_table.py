@@ -34,7 +34,7 @@ class TranslatedText:
         model: directory of the model.
         file: file of the translations.
         seconds: decoding time of the timed lines; None: not measured.
-        spread: excess time of the slowest turn over the fastest; None: not measured, or in one turn.
+        spread: excess time of the slowest turn over the fastest, as a share of it; None: not measured, or in one turn.
     """
 
     lines: Sequence[str]
@@ -80,7 +80,7 @@ class DepthGrid:
     oracle_seconds: float | None = None
 
     def timed(self, times: Mapping[Depth, tuple[float, float | None]], oracle: float) -> DepthGrid:
-        """Return the grid with decoding times and their spread, by depth, and the time of the oracle."""
+        """Return the grid with decoding seconds and their spread, by depth, and the seconds of the oracle."""
         cells = []
         for cell in self.cells:
             seconds, spread = times[cell.depth]
@@ -89,10 +89,12 @@ class DepthGrid:
 
     @property
     def name(self) -> str:
+        """The system and its search."""
         return f"{self.system}, {self.search}"
 
     @property
     def deepest(self) -> DepthScore:
+        """The cell of the most layers."""
         return self.cells[-1]
 
     @property
@@ -122,7 +124,7 @@ def score_grid(
     Args:
         translations: one text for each depth.
         settings: of the scores; the oracle's chrF ignores case where they do.
-        advance: is told the number of cells that were scored.
+        advance: called with 1 after every cell.
     """
     depths = fastest_first(translations)
     lines = [translations[depth].lines for depth in depths]
@@ -209,12 +211,14 @@ def report(
 
 
 def _value(measure: str, cell: DepthScore, grid: DepthGrid, timed: TimeReference | None) -> float | None:
+    """Return a cell's score by a metric, relative "time", or share of sentences of the "oracle"; None: not measured."""
     if measure == "time":
         return None if timed is None else timed.ratio(cell.text.seconds)
     return cell.oracle / len(grid.depths) if measure == "oracle" else cell.scores[measure]
 
 
 def _view(grids: Sequence[DepthGrid], measure: str, title: str, timed: TimeReference | None) -> Table:
+    """Return the terminal's table of a measure (`_value`): encoder layers down, decoder layers across."""
     rows = []
     for grid in grids:
         for cell in sorted(grid.cells, key=lambda cell: cell.depth):
@@ -241,7 +245,7 @@ def _grids(grids: Sequence[DepthGrid], timed: TimeReference | None) -> Table:
 
 
 def _sizes(sizes: Sequence[SystemSize]) -> list[Table]:
-    """Return the table of sizes and training times of systems (Table 4); empty if they are not told."""
+    """Return the table of sizes and training times of systems (Table 4); empty without systems."""
     if not sizes:
         return []
     separate = [each for each in sizes if each.separate and each.deepest_training is not None]
@@ -299,7 +303,7 @@ def heat_maps(grids: Sequence[DepthGrid], timed: TimeReference | None) -> list[l
 
 
 def _ends(measure: str, least: float, most: float) -> tuple[float, float]:
-    """Return the ends of a scale of colours, which are so far apart that noise does not look like a difference."""
+    """Return the ends of a measure's scale of colours, so far apart that noise does not look like a difference."""
     if measure == "oracle":
         return 0.0, max(most, 0.2)
     span = {"time": 0.5, "length": 0.1}.get(measure, 2.0)  # scores: of 100
@@ -309,6 +313,7 @@ def _ends(measure: str, least: float, most: float) -> tuple[float, float]:
 
 
 def _axes(grid: DepthGrid) -> tuple[list[str], list[str]]:
+    """Return the numbers of encoder layers and of decoder layers of a grid, rising, as labels."""
     n, m = (sorted({cell.depth[side] for cell in grid.cells}) for side in (0, 1))
     return list(map(str, n)), list(map(str, m))
 

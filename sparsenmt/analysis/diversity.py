@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.analysis.labels import SITE_NAMES, layer_label, number_ticks, site_title
-from sparsenmt.analysis.observe import Attended
+from sparsenmt.analysis.observe import Attended, TensorSums
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.report.plots import Panel, curves
@@ -31,7 +31,7 @@ def measure_diversity(session: AnalysisSession, *, sites: Sequence[SiteName] = S
 
 
 def divergences(seen: Attended) -> Tensor:
-    """Compute the divergences of the queries that count, (N,), float64."""
+    """Compute the divergences of the N queries that count, (N,), float64."""
     weights = seen.weights.transpose(1, 2)[seen.real].double()  # (N, H, K)
     keys = seen.visible.any(1)[seen.real].sum(-1)  # (N,)
     sums = weights.sum(-1, keepdim=True)
@@ -46,26 +46,25 @@ def divergences(seen: Attended) -> Tensor:
 
 
 def _entropy(p: Tensor) -> Tensor:
+    """Return the entropy of distributions (..., K) in nats, (...)."""
     value: Tensor = -torch.special.xlogy(p, p).sum(-1)
     return value
 
 
 class DiversityCounter:
-    """An observer (`observe.observe`) that keeps a sum and a count of every layer."""
+    """An observer (`observe.observe`) that adds up the divergences of every layer."""
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[SiteName, int], tuple[float, int]] = {}
+        self._sums: TensorSums[tuple[SiteName, int]] = TensorSums()  # (2,): the sum over queries, and their number
 
     def __call__(self, seen: Attended) -> None:
         values = divergences(seen)
-        total, count = self._sums.get((seen.site, seen.layer), (0.0, 0))
-        self._sums[seen.site, seen.layer] = total + float(values.sum()), count + len(values)
+        self._sums.add((seen.site, seen.layer), torch.stack([values.sum(), values.new_tensor(len(values))]).cpu())
 
     def layers(self) -> Layers:
         """Return the mean divergences."""
-        return {
-            key: LayerDivergence(total / count if count else None, count) for key, (total, count) in self._sums.items()
-        }
+        sums = {key: each.tolist() for key, each in self._sums.items()}
+        return {key: LayerDivergence(total / n if n else None, int(n)) for key, (total, n) in sums.items()}
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ Layers = dict[tuple[SiteName, int], LayerDivergence]
 
 
 def report(found: Mapping[str, Layers]) -> Report:
-    """Make the table: one row for each layer."""
+    """Make the table: one row for each layer of a site."""
     rows = [
         (model, SITE_NAMES[site], str(layer), mean.value, mean.queries)
         for model, layers in found.items()

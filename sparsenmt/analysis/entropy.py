@@ -53,6 +53,7 @@ def measure_entropy(session: AnalysisSession, *, baseline: Path | None = None) -
 
 
 def _entropies(model: AnalyzedModel) -> list[LineEntropy]:
+    """Compute the entropies of a model's sources, in their order."""
     with model.batches("entropy") as text:
         return line_entropies(text)
 
@@ -72,6 +73,7 @@ def line_entropies(text: LineBatches) -> list[LineEntropy]:
     last = torch.empty(0)  # (B, S) entropies of the last batch
 
     def keep(seen: AttentionSeen) -> None:
+        """Keep the entropies of the last encoder layer."""
         nonlocal last
         if seen.site == "encoder_self" and seen.step == text.bundle.depth[0] - 1:
             mean = seen.weights.mean(1).double()  # (B, S, S)

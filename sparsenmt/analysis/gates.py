@@ -47,7 +47,7 @@ RATE_COLUMNS = columns("count positions dropped", "share sparsity")
 
 @dataclass(frozen=True)
 class SparsityRate:
-    """The number of positions of a kind, and the number of those that are dropped."""
+    """The number of source positions of a kind, and the number of those that are dropped."""
 
     positions: int = 0
     dropped: int = 0
@@ -72,7 +72,7 @@ class LineBatches:
 
     Args:
         batch_tokens: limit of a batch: its number of sentences times its longest length.
-        advance: told the number of sentences of each finished batch.
+        advance: called with the number of sentences of each finished batch.
     """
 
     bundle: Bundle
@@ -88,7 +88,7 @@ class LineBatches:
 
         Args:
             lengths: lengths of the sentences; None: those of the sources. A target may be longer than its source.
-            begin: told the indices in ``lines`` of a batch's sentences before they are encoded.
+            begin: called with the indices in ``lines`` of a batch's sentences before they are encoded.
 
         Yields:
             the indices in ``lines`` of the batch's sentences; the memory that the decoder gets.
@@ -117,7 +117,7 @@ def gated_lines(text: LineBatches) -> list[GatedLine]:
 
 
 def gated_line(memory: Memory, row: int, line: SourceLine) -> GatedLine:
-    """Take the gates of one sentence out of the memory of a batch."""
+    """Take the gates of one sentence out of the memory of a batch; ``row``: its index in the batch."""
     if memory.gates is None:
         return GatedLine(line, None)
     return GatedLine(line, memory.gates[row, : len(line.ids)].double().cpu().numpy())

@@ -146,7 +146,7 @@ class RoleCounter:
         self._cut = cut or TextWords()
         self._sums: TensorSums[int] = TensorSums()  # (H, scores)
         self._counts: TensorSums[int] = TensorSums()  # (scores,)
-        self._batch: tuple[list[int], list[SentenceStructure]] = ([], [])
+        self._batch: tuple[list[int], list[SentenceStructure]] = ([], [])  # `Attended.places`, and their structures
 
     def __call__(self, seen: Attended) -> None:
         if seen.site != "encoder_self":
@@ -178,14 +178,18 @@ class RoleCounter:
 
 
 def _positional(weights: Tensor, real: Tensor, offset: int) -> tuple[Tensor, int]:
-    """Return the sum over queries, (H,), and their number."""
+    """Return the sum, over queries, of the weights at a distance of ``offset`` positions, (H,), and their number.
+
+    Args:
+        weights: (B, H, S, S). ``real``: (B, S) bool, False at padding.
+    """
     diagonal = weights.diagonal(offset, 2, 3)  # (B, H, S - 1 or S)
     both = (real[:, :, None] & real[:, None, :]).diagonal(offset, 1, 2)
     return (diagonal * both[:, None]).sum((0, 2)), int(both.sum())
 
 
 def _merging(weights: Tensor, real: Tensor, structures: Sequence[SentenceStructure]) -> list[tuple[Tensor, int]]:
-    """Return the sum over clusters, (H,), and their number: of all clusters, and of those of several tokens."""
+    """Return the sum of merging over clusters, (H,), and their number: of all, and of those of several tokens."""
     batch, heads, length, _ = weights.shape
     clusters = torch.full((batch, length), -1)
     for row, each in enumerate(structures):
@@ -205,7 +209,7 @@ def _merging(weights: Tensor, real: Tensor, structures: Sequence[SentenceStructu
 
 
 def _interrogation(weights: Tensor, real: Tensor, structures: Sequence[SentenceStructure]) -> tuple[Tensor, int]:
-    """Return the sum over tokens of interrogative words, (H,), and their number."""
+    """Return the sum of interrogation over tokens of interrogative words, (H,), and their number."""
     places = [(row, i, each.question_mark) for row, each in enumerate(structures) for i in each.asking]
     if not places:
         return weights.new_zeros(weights.shape[1]), 0
@@ -269,6 +273,7 @@ def report(found: Sequence[HeadRolesResult], *, threshold: float = THRESHOLD, wo
 
 
 def _unmeasured(found: HeadRolesResult, *, known: bool) -> list[str]:
+    """Return notes on scores of a model that are not measured; ``known``: the words of the text are known."""
     notes = []
     if not found.counts.get("interrogation"):
         notes.append("interrogation is not measured: no question with an interrogative word is in the text")

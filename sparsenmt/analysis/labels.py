@@ -30,7 +30,7 @@ def head_cells(layer: int, head: int) -> tuple[Value, ...]:
 
 
 def by_head(model: TranslationModel, values: Mapping[SiteName, Sequence[Sequence[float]]]) -> dict[Head, float]:
-    """Return the values of learned heads, which are given for each layer of a site, by head."""
+    """Return head -> value; ``values``: site -> for each layer, from the first on, those of its learned heads."""
     return {
         (site, layer, len(model.head_names(site)) - len(own) + i): value
         for site, layers in values.items()

@@ -42,7 +42,7 @@ class LastTokenCounter:
     def __init__(self, lines: Sequence[GatedLine]) -> None:
         self._lines = lines
         self._sums: TensorSums[int] = TensorSums()  # (H, 4): </s>, the token before it, even, largest
-        self._rows: dict[int, int] = {}
+        self._rows: dict[int, int] = {}  # layer -> target positions
 
     def __call__(self, seen: Attended) -> None:
         if seen.site != "cross":
@@ -73,7 +73,7 @@ class LastTokenCounter:
             heads = (sums / max(rows, 1)).tolist()
             last, before, even, largest = (sum(values) / len(heads) for values in zip(*heads, strict=True))
             layers[layer] = LastTokenMass(last, before, even, largest, [head[0] for head in heads], rows)
-        closed = sum(bool(each.dropped[-1]) for each in self._lines) / len(self._lines) if self._lines else 0.0
+        closed = sum(bool(each.dropped[-1]) for each in self._lines) / len(self._lines)
         return LastTokenResult(model, layers, closed)
 
 
@@ -140,7 +140,6 @@ def report(found: Sequence[LastTokenResult]) -> Report:
 def panels(found: Sequence[LastTokenResult]) -> list[Panel]:
     """Draw the mass against the layer, one curve for each model, and the mass that equal weights would give."""
     series = {each.model: [(float(layer), m.last) for layer, m in each.layers.items()] for each in found}
-    if found:
-        series[EVEN] = [(float(layer), m.even) for layer, m in found[0].layers.items()]
+    series[EVEN] = [(float(layer), m.even) for layer, m in found[0].layers.items()]
     ticks = number_ticks(sorted({layer for each in found for layer in each.layers}))
     return [Panel("decoder layer", "attention mass on the last source token", series, percent="y", ticks=ticks)]

@@ -105,7 +105,7 @@ def measure_by_length(
 
 
 def _notes_on_words(length: Length, texts: Sequence[str]) -> list[str]:
-    """Return the note on a text without spaces whose words are counted."""
+    """Return the note on a text without spaces whose words are counted; empty for other texts."""
     if not length.endswith("words") or not is_unspaced(texts):
         return []
     text = length.split("-")[0]
@@ -118,7 +118,11 @@ def _notes_on_words(length: Length, texts: Sequence[str]) -> list[str]:
 def _measured_texts(
     session: AnalysisSession, reference: Path, references: Sequence[str], *, source: bool, needed: bool
 ) -> Sequence[str]:
-    """Return the texts whose length counts, and check the source if it counts or models translate it."""
+    """Return the lines whose length counts, of the source or the reference.
+
+    Args:
+        needed: True if models translate the source: then, too, it must have as many lines as the reference.
+    """
     if (source or needed) and len(session.lines) != len(references):
         raise UserError(
             f"it has {len(session.lines):,} lines, but {reference} has {len(references):,}",
@@ -266,7 +270,7 @@ def _is_drawn(sentences: int, whole: int) -> bool:
 
 
 def _left_out(cells: Mapping[str, Sequence[BucketScore]]) -> str:
-    """Return the plot's caption, which names the buckets that are left out."""
+    """Return the plot's caption, which names the buckets that are left out; empty if there are none."""
     few: dict[str, None] = {}
     for group in cells.values():
         counts = {each.bucket: each.sentences for each in group}

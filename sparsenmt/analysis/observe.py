@@ -2,7 +2,7 @@
 
 Nothing is compacted, so that every source position has its own column. Positions whose gate is 0 all hold the same zero
 vector: they are keys like others, and share equally the weight that the counted stand-in vector would get. Observers of
-cross-attention are told which positions are kept.
+cross-attention get the positions that are kept, too.
 Shapes: B sentences, H heads, Q queries, K keys, T target positions.
 """
 
@@ -86,6 +86,7 @@ class TensorSums(dict[K, Tensor]):
     """Running sums of tensors by key, for observers."""
 
     def add(self, key: K, value: Tensor) -> None:
+        """Add a tensor to the sum of a key, all of one shape."""
         self[key] = self[key] + value if key in self else value
 
 
@@ -101,6 +102,7 @@ class _AttentionRelay:
         """(B, S) bool: the source positions that the decoder's memory keeps; None: all."""
 
     def begin(self, places: list[int]) -> None:
+        """Note the index of each sentence of the batch that follows among the lines."""
         self._places = places
 
     def __call__(self, seen: AttentionSeen) -> None:
@@ -117,11 +119,7 @@ class _AttentionRelay:
 def _tell(
     observers: Sequence[Observer], seen: AttentionSeen, real: Tensor, places: list[int], kept: Tensor | None = None
 ) -> None:
-    """Pass the attention of a step to the observers, with the keys that its queries may see.
-
-    Args:
-        real: (B, Q). ``places``, ``kept``: those of `Attended`.
-    """
+    """Pass the attention of a step to the observers, with the keys that its queries may see; arguments: `Attended`."""
     used = seen.weights != 0  # a fixed head may look where the others' pattern does not
     visible = seen.keys.visible().expand(len(places), -1, *used.shape[2:])
     visible = visible | (used if visible.shape[1] > 1 else used.any(1, keepdim=True))  # spans differ from head to head
@@ -137,7 +135,7 @@ def observe(
     *,
     sites: Collection[SiteName] = SITES,
 ) -> None:
-    """Run a model over lines, and its decoder along the targets, while observers are told the attention.
+    """Run a model over lines, and its decoder along the targets, while observers get the attention.
 
     Args:
         targets: one for each line; None where no site of the decoder is observed.
@@ -161,7 +159,7 @@ def observe(
 def _decode(
     bundle: Bundle, memory: Memory, batch: Sequence[TargetLine], relay: _AttentionRelay, *, listening: bool
 ) -> None:
-    """Run the decoder along the targets; ``listening``: True if the relay listens to the model already."""
+    """Run the decoder along the targets of a batch; ``listening``: True if the relay listens to the model already."""
     inputs, _ = pad([target.inputs for target in batch])
     lengths = torch.tensor([len(target.ids) for target in batch])  # an empty target has one input and no position
     relay.kept = None if memory.gates is None else memory.open_entries()
@@ -177,11 +175,11 @@ def observe_text(
     observers: Sequence[Observer],
     advance: Callable[[int], object] | None = None,
 ) -> None:
-    """Read a text with a language model while observers are told the attention; each segment counts as a sentence.
+    """Read a text with a language model while observers get the attention; each segment counts as a sentence.
 
     Args:
-        ids: (N) the tokens of the text.
-        advance: is told the number of tokens of each segment.
+        ids: (N,) the tokens of the text.
+        advance: called with the number of tokens of each segment.
 
     Raises:
         UserError: a probability is not finite.
@@ -189,6 +187,7 @@ def observe_text(
     read = 0
 
     def relay(seen: AttentionSeen) -> None:
+        """Pass the attention of the segments that are read together to the observers."""
         rows, _, queries, _ = seen.weights.shape
         real = torch.ones(rows, queries, dtype=torch.bool, device=seen.weights.device)
         _tell(observers, seen, real, list(range(read, read + rows)))

@@ -62,7 +62,7 @@ def measure_pos_rates(
 
 
 def _tag(lines: Sequence[InputLine], tagger: str, language: str) -> list[TaggedSentence]:
-    """Split lines into words, and tag them."""
+    """Split lines into words, and tag them; UserError if the tagger is not available, or cannot find words."""
     tool = open_tagger_for_text(tagger, language, "--tagger", remedy=REPORT_REMEDY)
     if tool.needs_spaces and is_unspaced(line.text for line in lines):
         raise UserError(
@@ -81,7 +81,7 @@ def _tag(lines: Sequence[InputLine], tagger: str, language: str) -> list[TaggedS
 
 @dataclass(frozen=True)
 class CategorisedLine:
-    """The words of a line, their tags, and the categories of the tags."""
+    """The words of a line, and for each word its tag and the category of the tag."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
@@ -124,33 +124,29 @@ def measure(
 
     Args:
         tagged: the same lines with their tags.
-        advance: told of every finished sentence.
+        advance: called with 1 after every sentence.
     """
-    positions: Counter[tuple[str, str | None]] = Counter()
-    dropped: Counter[tuple[str, str | None]] = Counter()
+    categories = dict.fromkeys(CATEGORIES, SparsityRate())
+    by_tag: dict[str, SparsityRate] = {}
     words = unaligned = 0
     for each, tags in zip(lines, tagged, strict=True):
         labels, reached, lost = label_positions(each, tags, tokenizer)
-        positions.update(labels)
-        dropped.update(label for label, closed in zip(labels, each.dropped.tolist(), strict=True) if closed)
+        for (category, tag), closed in zip(labels, each.dropped.tolist(), strict=True):
+            categories[category] += SparsityRate(1, closed)
+            if tag is not None:
+                by_tag[tag] = by_tag.get(tag, SparsityRate()) + SparsityRate(1, closed)
         words, unaligned = words + reached, unaligned + lost
         advance(1)
-    rates = {label: SparsityRate(count, dropped[label]) for label, count in positions.items()}
-    categories = {name: sum((r for (c, _), r in rates.items() if c == name), SparsityRate()) for name in CATEGORIES}
-    by_tag: dict[str, SparsityRate] = {}
-    for (_, tag), rate in rates.items():
-        if tag is not None:
-            by_tag[tag] = by_tag.get(tag, SparsityRate()) + rate
     return PosResult(model, overall_rate(lines), categories, by_tag, words, unaligned)
 
 
 def label_positions(
     each: GatedLine, tagged: CategorisedLine, tokenizer: Tokenizer
 ) -> tuple[list[tuple[str, str | None]], int, int]:
-    """Find the category of every position, (S,), and the tag of words of one token.
+    """Find the category of every position, and the tag of words of one token.
 
     Returns:
-        categories and tags; the number of words; the number of words that have no token of their own.
+        (S,) categories, each with its tag or None; the number of words; the number of those that have no token.
     """
     ids = each.line.plain_ids
     alignment = align_words(tokenizer, ids, tagged.words)
@@ -228,7 +224,7 @@ def _drawn(found: Sequence[PosResult]) -> list[str]:
 
 
 def _left_out(found: Sequence[PosResult]) -> str:
-    """Return the plot's caption, which names the categories that are left out."""
+    """Return the plot's caption, which names the categories that are left out; empty if there are none."""
     counts = {name: max(each.categories[name].positions for each in found) for name in CATEGORIES}
     few = [n for n, count in counts.items() if count and n not in _drawn(found)]
     named = "; ".join(f"{_IN_WORDS.get(name, name)} ({counts[name]:,})" for name in few)

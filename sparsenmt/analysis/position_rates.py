@@ -135,21 +135,17 @@ class PositionResult:
 def measure(
     model: str, lines: Sequence[GatedLine], tokenizer: Tokenizer, unit: Unit, words: TextWords | None = None
 ) -> PositionResult:
-    """Count the gates of one model; ``words``: None: those between spaces."""
+    """Count the gates of one model; ``words``: those of the text; None: they stand between spaces."""
     rows = [*_in_words(unit), _alone(unit), PUNCTUATION, SPACES, END]
-    positions, dropped = dict.fromkeys(rows, 0), dict.fromkeys(rows, 0)
+    rates = dict.fromkeys(rows, SparsityRate())
     for each in lines:
-        groups: list[int] = [
-            int(id_ == EOS) for id_ in each.line.plain_ids
-        ]  # the sentence, as the only word beside EOS
-        if unit != "sentence":
+        if unit == "sentence":  # the only word beside EOS
+            groups = [int(id_ == EOS) for id_ in each.line.plain_ids]
+        else:
             groups = (words or TextWords()).indices(each.line, tokenizer).tolist()
         found = places(each.line, tokenizer, groups)
         for place, closed in zip(found, each.dropped.tolist(), strict=True):
-            name = place_name(place, unit)
-            positions[name] += 1
-            dropped[name] += closed
-    rates = {name: SparsityRate(positions[name], dropped[name]) for name in rows}
+            rates[place_name(place, unit)] += SparsityRate(1, closed)
     return PositionResult(model, unit, overall_rate(lines), rates)
 
 
@@ -172,10 +168,12 @@ def report(found: Sequence[PositionResult]) -> Report:
 
 
 def _in_words(unit: Unit) -> tuple[str, ...]:
+    """Return the names of the places in a word or sentence of several tokens, in order."""
     return _PIECES if unit == "pieces" else _RELATIVE
 
 
 def _alone(unit: Unit) -> str:
+    """Return the name of the place of a token that is the whole word or sentence."""
     return ALONE_IN_SENTENCE if unit == "sentence" else ALONE
 
 

@@ -40,6 +40,7 @@ from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.model.sites import SiteName
 from sparsenmt.process.progress import notify, progress_bar
+from sparsenmt.recipe.model_use import with_given
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.plot_labels import shortened
@@ -65,7 +66,7 @@ class AnalysisResult:
 
     Args:
         draw: makes the figure of the plot.
-        text: what the terminal shows; None: the report's tables.
+        text: shown on the terminal; None: the report's tables are.
     """
 
     report: Report
@@ -145,7 +146,7 @@ class AnalysisSession(ModelOptions):
             check_readable(path)
 
     def _check_task(self) -> None:
-        """Refuse models that cannot read what is given, and options that have no meaning for it."""
+        """Raise UserError for models that cannot read what is given, and options without meaning for it."""
         if self.text is None and self.tokens is not None:
             raise UserError("needs --text", where="--tokens", hint="--limit bounds the lines of --input.")
         given: dict[str, object] = {"--input": self.input, "--sentence": self.sentences or None, "--limit": self.limit}
@@ -214,11 +215,7 @@ class AnalysisSession(ModelOptions):
 
     @cached_property
     def words(self) -> TextWords:
-        """The words of the text.
-
-        Raises:
-            UserError: the segmenter is not available, or does not cover the language.
-        """
+        """The words of the text; UserError if the segmenter is not available, or does not cover the language."""
         return find_words(self.lines, self.segmenter, self.text_language)
 
     @property
@@ -281,7 +278,7 @@ class AnalysisSession(ModelOptions):
 
         Args:
             what: the noun for it.
-            measure: gets the short name and the directory of a model.
+            measure: gets the short name and the directory of a model; returns None if it has learned none.
 
         Raises:
             UserError: no model has learned it.
@@ -293,7 +290,7 @@ class AnalysisSession(ModelOptions):
         return found, [f"{label}: no {what} is learned" for label, each in results.items() if each is None]
 
     def opened(self, *, any_task: bool = False) -> Iterator[AnalyzedModel]:
-        """Open the models, one after the other; ``any_task``: language models, too, which otherwise are refused."""
+        """Open the models in their order; ``any_task``: language models, too, which are refused otherwise."""
         for label, directory in self.labels.items():
             yield self.open(label, directory, any_task=any_task)
 
@@ -305,7 +302,7 @@ class AnalysisSession(ModelOptions):
         *,
         any_task: bool = False,
     ) -> AnalyzedModel:
-        """Open one model, which need not be one of the session's, without the ``disabled`` heads of its sites."""
+        """Open a model, of the session or another one; ``disabled``: site -> heads, from 1, whose output is 0."""
         device, languages = self.device, self.languages
         bundle = open_model(directory, device=device, disabled=disabled, any_task=any_task, languages=languages)
         return AnalyzedModel(self, label, bundle)
@@ -350,7 +347,9 @@ class AnalysisSession(ModelOptions):
         """Make the result of a report on the text: add the session's settings, and these settings and notes.
 
         Args:
-            caption: what stands below the plot.
+            draw: makes the figure, without its title.
+            text: shown on the terminal in place of the tables.
+            caption: a line below the plot.
         """
         named = self.input is not None or bool(self.sentences)
         common: dict[str, Any] = {"models": list(self.labels)}
@@ -372,7 +371,7 @@ class AnalysisSession(ModelOptions):
         return f"{report.tables[0].title}\n{models}{text}"
 
     def attention_settings(self, sites: Sequence[SiteName]) -> dict[str, object]:
-        """Return the settings of a report on sites."""
+        """Return the settings of a report on sites, for JSON; a text has none beside its name."""
         if self.text is not None:
             return {}
         return {"sites": list(sites), "target": str(self.target) if self.target else None}
@@ -386,24 +385,15 @@ class AnalyzedModel:
     label: str
     bundle: Bundle
 
-    @property
-    def batch_tokens(self) -> int:
-        """Source tokens in a batch."""
-        return self.session.batch_tokens or self.bundle.recipe.decoding.batch_tokens
-
     @contextmanager
     def batches(self, task: str) -> Iterator[LineBatches]:
-        """The batches of the sources, with a progress bar."""
+        """Yield the sources in batches, with a progress bar that ``task`` names."""
         with progress_bar(f"{self.label}: {task}", len(self.sources)) as advance:
-            yield LineBatches(self.bundle, self.sources, self.batch_tokens, advance)
+            yield LineBatches(self.bundle, self.sources, self.decoding.batch_tokens, advance)
 
     @cached_property
     def sources(self) -> list[SourceLine]:
-        """The lines that have words, as tokens. Those that are too long are cut, with a warning.
-
-        Raises:
-            UserError: the tokenizer finds no word.
-        """
+        """The lines that have words, as tokens; long ones are cut, with a warning. UserError if none has words."""
         name = self.session.text_name
         found = [line for line in read_sources(self.bundle, self.session.lines) if not line.empty]
         if not found:
@@ -424,7 +414,7 @@ class AnalyzedModel:
         return names
 
     def present(self, sites: Collection[SiteName]) -> list[SiteName]:
-        """Return the sites that the model has, with a note on the others; UserError if it has none of them."""
+        """Return the sites that the model has, and report the others; UserError if it has none of them."""
         found = [site for site in sites if self.bundle.model.head_names(site)]
         for site in sites:
             reason = f"{self.label} has no attention at {site}: a recurrent layer is in its place"
@@ -435,14 +425,16 @@ class AnalyzedModel:
         return found
 
     def gates(self) -> list[GatedLine]:
-        """Compute the gates of the sources."""
+        """Compute the gates of the sources, in their order."""
         with self.batches("gates") as text:
             return gated_lines(text)
 
     def texts(self, documents: Sequence[Hashable] | None = None, variant: str = "") -> list[str]:
         """Translate all lines, in blocks if their documents are known and the model reads blocks.
 
-        ``variant`` ends the label of the progress bar.
+        Args:
+            documents: the document id of every line; None: not known.
+            variant: the end of the label of the progress bar.
 
         Returns:
             a text for every line.
@@ -456,13 +448,12 @@ class AnalyzedModel:
     @property
     def decoding(self) -> Decoding:
         """The recipe's decoding options, with the session's changes."""
-        beam_size = self.session.beam_size
-        changes = {"batch_tokens": self.batch_tokens} | ({} if beam_size is None else {"beam_size": beam_size})
-        return self.bundle.recipe.decoding.model_copy(update=changes)
+        changes = {"batch_tokens": self.session.batch_tokens, "beam_size": self.session.beam_size}
+        return with_given(self.bundle.recipe.decoding, **changes)
 
     @cached_property
     def targets(self) -> list[TargetLine]:
-        """The target of every source: the given translations, or the model's own."""
+        """The target of every line of `sources`: the given translations, or the model's own."""
         session, most, frame = self.session, self.bundle.max_target_length, self.bundle.frames.target
         if session.target is None:
             with progress_bar(f"{self.label}: translate", len(session.lines)) as advance:
@@ -485,12 +476,12 @@ class AnalyzedModel:
     def attend(
         self, observer: AnyObserver, sites: Collection[SiteName], targets: Sequence[TargetLine] | None = None
     ) -> AnyObserver:
-        """Read the sources, and the targets along them, while an observer is told the attention at these sites.
-
-        Args:
-            targets: None: those of the model, if a site of the decoder is asked for.
+        """Read the sources, and the targets along them, while an observer gets the attention at these sites.
 
         A language model reads the session's text, and has no other site than the decoder's self-attention.
+
+        Args:
+            targets: one for each source; None: those of the model, if a site of the decoder is among the sites.
 
         Returns:
             the observer.
@@ -505,6 +496,7 @@ class AnalyzedModel:
         return observer
 
     def _attend_to_text(self, observer: AnyObserver, sites: Collection[SiteName]) -> AnyObserver:
+        """Read the text of a language model while an observer gets the attention; returns the observer."""
         session, most = self.session, self.session.tokens or ATTENTION_TOKENS
         if "decoder_self" not in sites:
             raise UserError("a language model has decoder_self only", where="--site", hint="Leave it out.")

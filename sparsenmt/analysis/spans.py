@@ -34,7 +34,7 @@ _STEP, _MOST = 0.1, 8
 
 @dataclass(frozen=True)
 class SpanPoint:
-    """A validation, and the mean span of all heads then."""
+    """A validation: its quality by the metric, and the mean span of all heads then, in positions."""
 
     update: int
     quality: float
@@ -47,10 +47,10 @@ class SpanResult:
 
     Args:
         metric: that it was validated by.
-        spans: of every head, at the end.
-        course: update -> mean span of all heads, rising.
+        spans: of every head, at the end, in positions.
+        course: updates, rising, and the mean span of all heads then.
         points: the validations, by update.
-        unfinished: update of the spans in a run without final weights.
+        unfinished: update of the spans in a run without final weights; None: it has them.
     """
 
     model: str
@@ -61,7 +61,7 @@ class SpanResult:
     unfinished: int | None = None
 
     def notes(self, levels: Sequence[float]) -> list[str]:
-        """Return what the tables do not say."""
+        """Return notes on what is missing in the tables; ``levels``: the qualities that they ask for."""
         found, updates = [], {update for update, _ in self.course}
         if self.unfinished is not None:
             found.append(f"{self.model}: without final weights, spans of update {self.unfinished:,}")
@@ -129,7 +129,7 @@ Spans = Mapping[SiteName, Sequence[Sequence[float]]]
 
 
 def _logged(directory: Path) -> dict[int, Spans]:
-    """Return update -> spans of a training log."""
+    """Return update -> spans of a training log; entries that hold none, or broken ones, are left out."""
     found: dict[int, Spans] = {}
     for kind in ("train", "validation"):
         for update, heads in logged_values(directory, kind, "update", "heads"):
@@ -142,12 +142,13 @@ def _logged(directory: Path) -> dict[int, Spans]:
 
 
 def _mean(spans: Spans) -> float:
+    """Return the mean span of all heads, in positions."""
     values = [value for layers in spans.values() for layer in layers for value in layer]
     return sum(values) / len(values)
 
 
 def _levels(found: Sequence[SpanResult], metric: str) -> list[float]:
-    """Return round levels that at least one model reached after its first validation, the best one last."""
+    """Return the best round qualities between the worst and the best validation, `_MOST` at most, the best one last."""
     values = [point.quality for each in found for point in each.points]
     if not values:
         return []
@@ -164,7 +165,12 @@ def first_reaching(points: Sequence[SpanPoint], level: float, metric: str) -> Sp
 
 
 def report(found: Sequence[SpanResult], metric: str, levels: Sequence[float], notes: Sequence[str] = ()) -> Report:
-    """Make four tables: layers; heads; the mean span when a quality was first reached; the course."""
+    """Make four tables: layers; heads; the mean span when a quality was first reached; the course.
+
+    Args:
+        levels: the qualities, the best one last.
+        notes: further ones.
+    """
     heads: list[tuple[Value, ...]] = [
         (each.model, SITE_NAMES[site], *head_cells(layer, number), value)
         for each in found
@@ -174,29 +180,17 @@ def report(found: Sequence[SpanResult], metric: str, levels: Sequence[float], no
         (each.model, point.update, point.span, point.quality) for each in found for point in each.points
     ]
     head_columns = (*columns("text model site"), *HEAD_COLUMNS, *columns("number span"))
+    layer_columns = columns("text model site layer", "number mean longest")
+    level_columns = columns("text level model", "number span quality", "count update")
+    course_columns = columns("text model", "count update", "number span quality")
+    layers = [row for each in found for row in _layers(each)]
+    reached = [_reached(each, level, metric) for level in levels for each in found]
+    when = f"mean span when {_label(metric)} in validation first reached a level"
     tables = (
-        Table(
-            "layers",
-            "learned spans by layer, in positions",
-            columns("text model site layer", "number mean longest"),
-            [row for each in found for row in _layers(each)],
-        ),
+        Table("layers", "learned spans by layer, in positions", layer_columns, layers),
         Table("heads", "learned span of every head (layer.head)", head_columns, heads, across="model", shown="span"),
-        Table(
-            "levels",
-            f"mean span when {_label(metric)} in validation first reached a level",
-            columns("text level model", "number span quality", "count update"),
-            [_reached(each, level, metric) for level in levels for each in found],
-            across="model",
-            shown="span",
-        ),
-        Table(
-            "course",
-            "mean span by validation",
-            columns("text model", "count update", "number span quality"),
-            course,
-            listed=False,
-        ),
+        Table("levels", when, level_columns, reached, across="model", shown="span"),
+        Table("course", "mean span by validation", course_columns, course, listed=False),
     )
     own = [note for each in found for note in each.notes(levels)]
     settings = {"models": [each.model for each in found], "metric": metric}
@@ -204,7 +198,7 @@ def report(found: Sequence[SpanResult], metric: str, levels: Sequence[float], no
 
 
 def _layers(found: SpanResult) -> Iterator[tuple[Value, ...]]:
-    """Yield mean and longest span of every layer of a site, and of all of them."""
+    """Yield rows of the mean and longest span of every layer of a site, and of all layers if there are several."""
     for site in SITES:
         own = {(layer, number): value for (place, layer, number), value in found.spans.items() if place == site}
         layers = sorted({layer for layer, _ in own})
@@ -215,11 +209,13 @@ def _layers(found: SpanResult) -> Iterator[tuple[Value, ...]]:
 
 
 def _reached(found: SpanResult, level: float, metric: str) -> tuple[Value, ...]:
+    """Return the row of the first validation at a level of quality, without values if there is none."""
     point = first_reaching(found.points, level, metric)
     return (f"{level:g}", found.model, *((None,) * 3 if point is None else (point.span, point.quality, point.update)))
 
 
 def _label(metric: str) -> str:
+    """Return the name of a metric of validation, which may be the loss."""
     return metric if metric == "loss" else metric_label(metric)
 
 
@@ -230,27 +226,11 @@ def panels(found: Sequence[SpanResult], metric: str) -> list[list[Panel]]:
     }
     curve = {each.model: [(point.span, point.quality) for point in each.points] for each in found if each.points}
     course = {each.model: [(float(update), span) for update, span in each.course] for each in found if each.course}
-    layers = [layer for each in found for _, layer, _ in each.spans]
-    line = [
-        Panel(
-            "layer",
-            "span of each head (positions)",
-            heads,
-            style="points",
-            title="at the end",
-            ticks=number_ticks(sorted(set(layers))),
-        )
-    ]
+    ticks = number_ticks(sorted({layer for each in found for _, layer, _ in each.spans}))
+    line = [Panel("layer", "span of each head (positions)", heads, style="points", title="at the end", ticks=ticks)]
+    mean, quality = "mean span (positions)", f"{_label(metric)} in validation"
     if curve:
-        line.append(
-            Panel(
-                "mean span (positions)",
-                f"{_label(metric)} in validation",
-                curve,
-                style="curves",
-                title="span and quality",
-            )
-        )
+        line.append(Panel(mean, quality, curve, style="curves", title="span and quality"))
     if course:
-        line.append(Panel("update", "mean span (positions)", course, style="lines", title="over training"))
+        line.append(Panel("update", mean, course, style="lines", title="over training"))
     return [line]

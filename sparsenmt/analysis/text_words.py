@@ -51,20 +51,19 @@ class TextWords:
 
         ``</s>`` is a word of its own, and so is a token that belongs to no word of a segmenter, or to a frame.
         """
-        own, before, after = self._of_sentence(line, tokenizer), len(line.frame.prefix), len(line.frame.suffix)
+        if self.lines is None:
+            own = word_ids(line.sentence, tokenizer)
+        else:
+            found = align_words(tokenizer, line.sentence, self.lines[line.number]).words
+            starts = (found < 0) | (np.diff(found, prepend=-1) != 0)
+            starts[:1] = True
+            own = np.cumsum(starts, dtype=np.int64) - 1
+        before, after = len(line.frame.prefix), len(line.frame.suffix)
         more = own[-1] + 1 + np.arange(after, dtype=np.int64)
         return np.concatenate([np.arange(before, dtype=np.int64), own + before, more + before])
 
-    def _of_sentence(self, line: SourceLine, tokenizer: Tokenizer) -> NDArray[np.int64]:
-        if self.lines is None:
-            return word_ids(line.sentence, tokenizer)
-        found = align_words(tokenizer, line.sentence, self.lines[line.number]).words
-        starts = (found < 0) | (np.diff(found, prepend=-1) != 0)
-        starts[:1] = True
-        return np.cumsum(starts, dtype=np.int64) - 1
-
     def notes(self, missing: str) -> list[str]:
-        """Return the note for a report; ``missing`` says what follows from unknown words."""
+        """Return the note for a report, if one is needed; ``missing``: the consequence of unknown words, in words."""
         if not self.known:
             return [f"{UNSPACED}: {missing}; {_REMEDY}"]
         origin = "the given tags" if self.origin == TAGS else self.origin

@@ -47,12 +47,12 @@ def packed(model: Transformer) -> TorchEngine:
 
 
 def packs(model: Transformer, dtype: torch.dtype) -> bool:
-    """Return True if this machine can decode in a dtype: floating ones, and int8 if there are such products."""
+    """Return True if this machine can decode in a dtype: fp32, fp64, bf16, and int8 if there are such products."""
     return dtype in (torch.float32, torch.float64, torch.bfloat16) or rounds(model.output_table, dtype)
 
 
 def fastest_dtype(model: Transformer) -> torch.dtype:
-    """Measure which dtype of products is fastest; fp32 unless another is clearly faster."""
+    """Return the dtype whose products are fastest by the table of choices; fp32 unless another is clearly faster."""
     weight = next(module for module in model.decoder.modules() if isinstance(module, FeedForward)).inner.weight
     if weight.device.type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
@@ -70,7 +70,7 @@ def dtype_name(dtype: torch.dtype | None) -> str:
 
 
 def named_dtype(model: Transformer, name: torch.dtype | str | None) -> torch.dtype | None:
-    """Return the dtype of that name, ``auto`` by a measurement; UserError if this machine cannot decode in it."""
+    """Return the dtype of that name, ``auto`` by the table of choices; UserError if the machine cannot decode in it."""
     if not isinstance(name, str):
         return name
     if name == "auto":

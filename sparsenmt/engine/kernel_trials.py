@@ -1,7 +1,7 @@
 """The problems in which compiled kernels are measured against PyTorch's operators, for the table of choices.
 
-The problems have the layouts that the callers have, and PyTorch solves them as the callers would. `TRIALS` has the
-classes of the table that are measured (`native.choice`): a class of which a caller knows no more has several problems.
+The problems have the layouts that the callers have, and PyTorch solves them as the callers would. `every_class` has
+the classes of the table (`native.choice`): one whose callers differ in more than its sizes has several problems.
 Shapes: as in native/kernels.py and native/gradients.py.
 """
 
@@ -10,33 +10,35 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sparsenmt.model.dropout import LEVELS, plain_drop
 from sparsenmt.native import encoder, onednn, steps
+from sparsenmt.native.agreement import numbers
 from sparsenmt.native.choice import class_name
-from sparsenmt.native.gradients import GradientKernels, dropout_problem, gradient_kernels
+from sparsenmt.native.gradients import GradientKernels, HiddenKeys, dropout_problem, gradient_kernels, plain_attention
 from sparsenmt.native.kernels import FEW_QUERIES, Kernels, kernels
-from sparsenmt.native.steps import numbers
+from sparsenmt.native.layer_checks import PlainLayer, gather, plain_attend, plain_norm
+from sparsenmt.native.packing import PackedMatrix
 from sparsenmt.native.token_lists import TokenLists
-from sparsenmt.native.training_operators import LEVELS, HiddenKeys, plain_attention, plain_drop
 from sparsenmt.sparsity.simplex import newton
 from sparsenmt.sparsity.simplex.native import FORMULAS, SimplexKernel, native
 
 Trial = tuple[Callable[[], object], Callable[[], object]]
-"""A problem that is solved by the kernel, and by PyTorch."""
+"""Two functions that solve one problem: by the kernel, and by PyTorch."""
 
 _HEADS, _WIDTH, _NEVER = 8, 8, (0, 1)
-_HYPOTHESES, _SENTENCES = 4, (1, 16)  # of one sentence, of a batch
+_HYPOTHESES, _SENTENCES = 4, (1, 16)  # J of a sentence; B of a line alone and of a batch
 _STEPS = 16  # positions of a step, and entries of its memory
-_SCORES = 1 << 14  # of attention, about
+_SCORES = 1 << 14  # of attention, about: (rows, H, Q, K) together
 _ROWS = 128  # of a product
 _LISTED = 8000  # tokens of a vocabulary with lists
-_TRAINED_SCORES, _TRAINED_ROWS, _TRAINED_NUMBERS, _SIMPLEX_SCORES = 1 << 17, 64, 1 << 18, 1 << 15
+_TRAINED_HEADS, _TRAINED_SCORES, _TRAINED_ROWS, _TRAINED_NUMBERS, _SIMPLEX_SCORES = 4, 1 << 17, 64, 1 << 18, 1 << 15
 _LEAST_TURNS, _MOST_TURNS = 7, 400  # with fewer, other programs decide
 
 
@@ -54,11 +56,6 @@ def measure(ours: Callable[[], object], theirs: Callable[[], object], seconds: f
     return best[0] / best[1]
 
 
-def _attend_plain(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """Attention by plain products."""
-    return torch.softmax((q @ k.transpose(-1, -2)).mul_(q.shape[-1] ** -0.5).add_(bias), -1) @ v
-
-
 def _attention(found: Kernels, size: int, queries: int, keys: int) -> Trial:
     """A batch with padding: an encoder's many queries as they are split from one product, or a search's few."""
     rows = max(1, _SCORES // (_HEADS * queries * keys))
@@ -66,34 +63,30 @@ def _attention(found: Kernels, size: int, queries: int, keys: int) -> Trial:
     if queries <= FEW_QUERIES:
         q = numbers(rows, queries, _HEADS, size).transpose(1, 2)
         k, v = numbers(rows, _HEADS, keys, size, speed=1.3), numbers(rows, _HEADS, keys, size, speed=0.3)
-        return lambda: found.attend(q, k, v, bias=bias.view(rows, keys)), lambda: _attend_plain(q, k, v, bias)
-    split = numbers(rows, max(queries, keys), 3, _HEADS, size).permute(2, 0, 3, 1, 4)
-    q, k, v = split[0, :, :, :queries], split[1, :, :, :keys], split[2, :, :, :keys]
-
-    def fused() -> Tensor:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-
-    return lambda: found.attend(q, k, v, bias=bias.view(rows, keys)), fused
+        theirs = partial(plain_attend, q, k, v, bias)
+    else:
+        split = numbers(rows, max(queries, keys), 3, _HEADS, size).permute(2, 0, 3, 1, 4)
+        q, k, v = split[0, :, :, :queries], split[1, :, :, :keys], split[2, :, :, :keys]
+        theirs = partial(F.scaled_dot_product_attention, q, k, v, attn_mask=bias)
+    return partial(found.attend, q, k, v, bias=bias.view(rows, keys)), theirs
 
 
 def _slots(found: Kernels, size: int, keys: int, *, in_order: bool) -> Trial:
-    """Self-attention of a search."""
+    """Self-attention of a search; ``in_order``: row n is in slot n, so that PyTorch need not gather."""
     rows = min(_SENTENCES[1] * _HYPOTHESES, _SCORES // (_HEADS * keys))
     q = numbers(rows, 1, _HEADS, size).transpose(1, 2)
     k, v = numbers(keys, rows, _HEADS, size, speed=1.3), numbers(keys, rows, _HEADS, size, speed=0.3)
-    slots, unbiased = torch.arange(rows, dtype=torch.int32)[:, None].repeat(1, keys), torch.zeros(())
+    slots = torch.arange(rows, dtype=torch.int32)[:, None].repeat(1, keys)
     if in_order:
-        views = k.permute(1, 2, 0, 3), v.permute(1, 2, 0, 3)
-        return lambda: found.attend(q, k, v, slots=slots), lambda: _attend_plain(q, *views, unbiased)
+        theirs = partial(plain_attend, q, k.permute(1, 2, 0, 3), v.permute(1, 2, 0, 3), 0.0)
+        return partial(found.attend, q, k, v, slots=slots), theirs
     slots = slots.flip(0)
-
-    def plain() -> Tensor:
-        return _attend_plain(q, steps.gather(k, slots), steps.gather(v, slots), unbiased)
-
-    return lambda: found.attend(q, k, v, slots=slots), plain
+    ours = partial(found.attend, q, k, v, slots=slots)
+    return ours, lambda: plain_attend(q, gather(k, slots), gather(v, slots), 0.0)
 
 
 def _logits(size: int) -> tuple[Tensor, Tensor]:
+    """Logits (B * J, V) and scores (B, J) of a batch, V = ``size``."""
     return numbers(_SENTENCES[1] * _HYPOTHESES, size) * 8, -numbers(_SENTENCES[1], _HYPOTHESES).abs()
 
 
@@ -108,6 +101,7 @@ def _best(found: Kernels, size: int) -> Trial:
 
 
 def _plain_candidates(logits: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """The best continuations: logits (B * J, V), overwritten, and scores (B, J) -> totals and tokens (B, width)."""
     normalizer = logits.logsumexp(-1, keepdim=True)
     logits[:, _NEVER] = -math.inf
     values, tokens = logits.topk(_WIDTH, -1)
@@ -121,6 +115,12 @@ def _candidates(found: Kernels, size: int) -> Trial:
     return lambda: found.candidates(logits, scores, _NEVER, _WIDTH), lambda: _plain_candidates(own, scores)
 
 
+def _matrix(found: Kernels, weight: Tensor, dtype: torch.dtype) -> tuple[PackedMatrix, Callable[[Tensor], Tensor]]:
+    """A packed weight (out, in), and PyTorch's product with it; in a rounded dtype there is the compiled one alone."""
+    packed = found.layout.pack(weight, None, dtype)
+    return packed, partial(F.linear, weight=weight) if dtype == torch.float32 else partial(found.product, weight=packed)
+
+
 def _product(found: Kernels, dtype: torch.dtype, outer: int, inner: int) -> Trial:
     """A batch's product with a matrix, which PyTorch multiplies in fp32."""
     x, weight = numbers(_ROWS, inner), numbers(outer, inner, speed=1.3)
@@ -129,7 +129,7 @@ def _product(found: Kernels, dtype: torch.dtype, outer: int, inner: int) -> Tria
 
 
 def _packed_product(found: Kernels, dtype: torch.dtype, outer: int, inner: int) -> Trial:
-    """The same, where PyTorch's matrix is reordered, too, if it can be."""
+    """The same, where PyTorch multiplies with a reordered matrix, too, if it can."""
     ours, plain = _product(found, dtype, outer, inner)
     if not onednn.works(torch.float32):
         return ours, plain
@@ -138,78 +138,64 @@ def _packed_product(found: Kernels, dtype: torch.dtype, outer: int, inner: int) 
 
 
 def _next(found: Kernels, dtype: torch.dtype, size: int, inner: int, sentences: int) -> Trial:
-    """The best continuations from states: in a rounded dtype, the product is compiled on both sides."""
-    x, weight = numbers(sentences * _HYPOTHESES, inner), numbers(size, inner, speed=1.3)
-    packed, scores = found.layout.pack(weight, None, dtype), -numbers(sentences, _HYPOTHESES).abs()
-
-    def product() -> Tensor:
-        return F.linear(x, weight) if dtype == torch.float32 else found.product(x, packed)
-
-    return lambda: found.next(x, packed, scores, _NEVER, _WIDTH), lambda: _plain_candidates(product(), scores)
+    """The best continuations from states."""
+    x, scores = numbers(sentences * _HYPOTHESES, inner), -numbers(sentences, _HYPOTHESES).abs()
+    packed, product = _matrix(found, numbers(size, inner, speed=1.3), dtype)
+    return lambda: found.next(x, packed, scores, _NEVER, _WIDTH), lambda: _plain_candidates(product(x), scores)
 
 
 def _next_listed(found: Kernels, dtype: torch.dtype, inner: int, sentences: int) -> Trial:
     """The best continuations in lists of an eleventh of a vocabulary; without the kernel, a mask hides the others."""
     x, weight = numbers(sentences * _HYPOTHESES, inner), numbers(_LISTED, inner, speed=1.3)
-    table, packed = found.layout.row_table(weight, None, dtype), found.layout.pack(weight, None, dtype)
+    table, (_, product) = found.layout.row_table(weight, None, dtype), _matrix(found, weight, dtype)
     scores, tokens = -numbers(sentences, _HYPOTHESES).abs(), torch.arange(len(weight))
     allowed = (tokens + torch.arange(sentences)[:, None]) % 11 == 0
     allowed[:, :4] = True  # the special tokens
     lists, mask = TokenLists.of(allowed), torch.zeros(allowed.shape).masked_fill_(~allowed, -math.inf)
 
     def plain() -> tuple[Tensor, Tensor]:
-        logits = F.linear(x, weight) if dtype == torch.float32 else found.product(x, packed)
-        return _plain_candidates(logits + mask.repeat_interleave(_HYPOTHESES, 0), scores)
+        return _plain_candidates(product(x) + mask.repeat_interleave(_HYPOTHESES, 0), scores)
 
     return lambda: found.next_listed(x, table, lists, scores, _NEVER, _WIDTH), plain
+
+
+def _layer(
+    found: Kernels, dtype: torch.dtype, shapes: Mapping[str, tuple[int, int]], heads: int
+) -> tuple[tuple[PackedMatrix, ...], PlainLayer]:
+    """The matrices of a compiled layer, and the layer by PyTorch, with products as those of `_matrix`."""
+    made = {name: _matrix(found, numbers(*shape, speed=1.3) / shape[1], dtype) for name, shape in shapes.items()}
+    return tuple(packed for packed, _ in made.values()), PlainLayer(lambda name, x: made[name][1](x), heads, True)
 
 
 def _step(
     found: Kernels, dtype: torch.dtype, size: int, wide: int, heads: int, sentences: int, *, recurrent: bool = False
 ) -> Trial:
-    """A layer of a decoder: in a rounded dtype, products are compiled on both sides."""
-    shapes = steps.matrix_shapes(size, wide, recurrent)
-    weights = {name: numbers(*shape, speed=1.3) / size for name, shape in shapes.items()}
-    packed = {name: found.layout.pack(weight, None, dtype) for name, weight in weights.items()}
-    norm = steps.NormWeights(torch.ones(size), torch.zeros(size))
-    layer = steps.PackedLayer(tuple(packed.values()), (norm, norm, norm), recurrent=recurrent)
-    stack = steps.LayerStack(found.step, [layer], heads=heads, last=norm, pre_norm=True, epsilon=1e-5)
+    """A step of one layer of a decoder."""
+    matrices, theirs = _layer(found, dtype, steps.matrix_shapes(size, wide, recurrent=recurrent), heads)
+    norm = plain_norm(size)
+    layer = steps.PackedLayer(matrices, (norm, norm, norm), recurrent=recurrent)
+    stack = steps.LayerStack(found.layers, [layer], heads=heads, last=norm, pre_norm=True, epsilon=1e-5)
     rows, head = sentences * _HYPOTHESES, size // heads
     own, memory = numbers(_STEPS, rows, heads, head), numbers(sentences, heads, _STEPS, head)
     written = (None, None) if recurrent else (own, own.clone())
     states = [torch.zeros(rows, size) if recurrent else None for _ in range(2)]  # each side overwrites its own
     remembered = (memory, memory.clone(), None, torch.zeros(sentences, _STEPS))
-    cache, theirs = (steps.LayerCache(written[0], written[1], *remembered, state) for state in states)
+    caches = [steps.LayerCache(written[0], written[1], *remembered, state) for state in states]
     slots, starts = torch.arange(rows, dtype=torch.int32).flip(0)[:, None].repeat(1, _STEPS), torch.zeros(sentences)
     slots[:, -1] = torch.arange(rows)
     x, cores = numbers(rows, size), torch.get_num_threads()
-
-    def product(name: str, rows: Tensor) -> Tensor:
-        return F.linear(rows, weights[name]) if dtype == torch.float32 else found.product(rows, packed[name])
-
-    def plain() -> Tensor:
-        return steps.plain_layer(x, product, theirs, slots, starts, heads, True, (0, 0))
-
-    return lambda: stack.run(x.clone(), [cache], slots, cores), plain
+    return lambda: stack.run(x.clone(), caches[:1], slots, cores), lambda: theirs.step(x, caches[1], slots, starts)
 
 
 def _encoder(found: Kernels, dtype: torch.dtype, size: int, wide: int, heads: int, sentences: int) -> Trial:
-    """A layer of an encoder: in a rounded dtype, products are compiled on both sides."""
-    weights = {name: numbers(*shape, speed=1.3) / size for name, shape in encoder.matrix_shapes(size, wide).items()}
-    packed = {name: found.layout.pack(weight, None, dtype) for name, weight in weights.items()}
-    norm = steps.NormWeights(torch.ones(size), torch.zeros(size))
-    layer = encoder.PackedEncoderLayer(tuple(packed.values()), (norm, norm))
-    stack = encoder.EncoderStack(found.encoder, [layer], heads=heads, pre_norm=True, epsilon=1e-5)
+    """One layer of an encoder."""
+    matrices, theirs = _layer(found, dtype, steps.matrix_shapes(size, wide, cross=False), heads)
+    norm = plain_norm(size)
+    layer = encoder.PackedEncoderLayer(matrices, (norm, norm))
+    stack = encoder.EncoderStack(found.layers, [layer], heads=heads, pre_norm=True, epsilon=1e-5)
     x, lengths = numbers(sentences, _STEPS, size), torch.full((sentences,), _STEPS)
     hidden, cores = torch.zeros(sentences, 1, 1, _STEPS), torch.get_num_threads()
-
-    def product(name: str, rows: Tensor) -> Tensor:
-        return F.linear(rows, weights[name]) if dtype == torch.float32 else found.product(rows, packed[name])
-
-    def plain() -> Tensor:
-        return encoder.plain_layer(x, product, hidden, heads, True)
-
-    return lambda: stack.run(x, lengths, 1, min(cores, sentences)), plain
+    return lambda: stack.run(x, lengths, 1, min(cores, sentences)), lambda: theirs.encode(x, hidden)
 
 
 def _dropout(found: GradientKernels, dtype: torch.dtype) -> Trial:
@@ -219,6 +205,7 @@ def _dropout(found: GradientKernels, dtype: torch.dtype) -> Trial:
 
 
 def _loss(found: GradientKernels, dtype: torch.dtype, size: int) -> Trial:
+    """The softmax of logits less the share of their targets, and the two numbers a row that a loss needs of them."""
     logits, target = numbers(_TRAINED_ROWS, size).to(dtype), torch.arange(_TRAINED_ROWS) % size
 
     def plain() -> Tensor:
@@ -229,67 +216,66 @@ def _loss(found: GradientKernels, dtype: torch.dtype, size: int) -> Trial:
     return lambda: found.loss(logits, target, 0.0), plain
 
 
-def _trained_attention(found: GradientKernels, dtype: torch.dtype, size: int, length: int) -> Trial:
-    heads = 4
-    batch = max(1, _TRAINED_SCORES // (heads * length * length))
-    q, k, v, given = (
-        numbers(batch, length, heads, size, speed=s).to(dtype).transpose(1, 2) for s in (0.7, 0.3, 1.3, 2)
-    )
-    hidden = HiddenKeys(torch.zeros(batch, length))
+def _attention_inputs(dtype: torch.dtype, batch: int, length: int, size: int) -> tuple[Tensor, ...]:
+    """Queries, keys, values and the gradient of the output: (B, H, K, E), each a view of contiguous (B, K, H, E)."""
+    speeds = (0.7, 0.3, 1.3, 2)
+    return tuple(numbers(batch, length, _TRAINED_HEADS, size, speed=s).to(dtype).transpose(1, 2) for s in speeds)
+
+
+def _with_gradients(
+    found: GradientKernels, inputs: tuple[Tensor, ...], hidden: HiddenKeys, attend: Callable[..., Tensor]
+) -> Trial:
+    """Attention and its gradients; ``attend`` computes it by PyTorch from queries, keys and values."""
+    *inner, given = inputs
 
     def kernel() -> object:
+        q, k, v = inner
         found.attend(q, k, v, hidden)
         return found.attend_back(q, k, v, hidden, given)
 
     def plain() -> object:
         with torch.inference_mode(False), torch.enable_grad():
-            leaves = [x.clone().requires_grad_() for x in (q, k, v)]
-            if dtype == torch.bfloat16:
-                out = plain_attention(leaves[0], leaves[1], leaves[2], hidden)
-            else:
-                mask = torch.zeros(batch, 1, 1, length)
-                one, two, three = leaves
-                out = torch.nn.functional.scaled_dot_product_attention(one, two, three, attn_mask=mask)
-            return torch.autograd.grad(out, leaves, given.clone())
+            leaves = [x.clone().requires_grad_() for x in inner]
+            return torch.autograd.grad(attend(*leaves), leaves, given.clone())
 
     return kernel, plain
 
 
+def _trained_attention(found: GradientKernels, dtype: torch.dtype, size: int, length: int) -> Trial:
+    """Sentences of one length, without padding."""
+    batch = max(1, _TRAINED_SCORES // (_TRAINED_HEADS * length * length))
+    hidden = HiddenKeys(torch.zeros(batch, length))
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if dtype == torch.bfloat16:
+            return plain_attention(q, k, v, hidden)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=torch.zeros(batch, 1, 1, length))
+
+    return _with_gradients(found, _attention_inputs(dtype, batch, length, size), hidden, attend)
+
+
 def _window_attention(found: GradientKernels, dtype: torch.dtype, size: int, reach: int) -> Trial:
-    """A window against its bands, which are copied."""
-    heads, left, block = 4, reach // 2, 32
-    length = max(4 * block, _TRAINED_SCORES // (heads * reach) // block * block)
-    q, k, v, given = (numbers(1, length, heads, size, speed=s).to(dtype).transpose(1, 2) for s in (0.7, 0.3, 1.3, 2))
+    """A window of ``reach`` keys beside the query's own; PyTorch copies the keys of each block of queries."""
+    left, block = reach // 2, 32
+    length = max(4 * block, _TRAINED_SCORES // (_TRAINED_HEADS * reach) // block * block)
     hidden = HiddenKeys(torch.zeros(1, length), reach=(left, reach - left))
     at, keys = torch.arange(block)[:, None], torch.arange(block + reach)
     mask = torch.zeros(block, block + reach).masked_fill_((keys < at) | (keys > at + reach), -torch.inf).to(dtype)
 
-    def kernel() -> object:
-        found.attend(q, k, v, hidden)
-        return found.attend_back(q, k, v, hidden, given)
-
     def bands(x: Tensor) -> Tensor:
-        wide = torch.nn.functional.pad(x, (0, 0, left, reach - left))
+        wide = F.pad(x, (0, 0, left, reach - left))
         return wide.unfold(2, block + reach, block).permute(0, 2, 1, 4, 3).flatten(0, 1).contiguous()
 
-    def plain() -> object:
-        with torch.inference_mode(False), torch.enable_grad():
-            leaves = [x.clone().requires_grad_() for x in (q, k, v)]
-            parts = (
-                leaves[0].unflatten(2, (-1, block)).transpose(1, 2).flatten(0, 1),
-                bands(leaves[1]),
-                bands(leaves[2]),
-            )
-            out = torch.nn.functional.scaled_dot_product_attention(*parts, attn_mask=mask.clone())
-            return torch.autograd.grad(
-                out.transpose(1, 2).reshape(1, length, heads, size).transpose(1, 2), leaves, given.clone()
-            )
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        blocks = q.unflatten(2, (-1, block)).transpose(1, 2).flatten(0, 1)
+        out = F.scaled_dot_product_attention(blocks, bands(k), bands(v), attn_mask=mask.clone())
+        return out.transpose(1, 2).reshape(1, length, _TRAINED_HEADS, size).transpose(1, 2)
 
-    return kernel, plain
+    return _with_gradients(found, _attention_inputs(dtype, 1, length, size), hidden, attend)
 
 
 def _entmax(found: SimplexKernel, keys: int, *, way: str, alpha: float | None) -> Trial:
-    """Rows without masks, in an attention of as many queries as keys; alpha None: one for each head."""
+    """Rows of scores without masks, forward or backward (``way``); alpha None: one for each head."""
     shape = 1, _HEADS, max(1, _SIMPLEX_SCORES // (_HEADS * keys)), keys
     scores, alphas = numbers(*shape), torch.full((_HEADS,), alpha or 1.3)
     flat, each = scores.flatten(0, 2), alpha or alphas.repeat_interleave(shape[2])[:, None]
@@ -322,7 +308,7 @@ _WEIGHTS = tuple(shape for d in _DIMENSIONS for shape in ((d, d), (3 * d, d), (4
 _TABLES = tuple(itertools.product(_VOCABULARIES, _DIMENSIONS))
 
 Class = tuple[str, Callable[[], list[Trial]]]
-"""The name of a class, and its problems."""
+"""The name of a class, and a function that makes its problems: they take much memory together."""
 
 
 def decoding_classes(found: Kernels) -> Iterator[Class]:
@@ -380,7 +366,7 @@ def reordered_classes() -> Iterator[Class]:
 
 
 def _class(trial: Callable[..., Trial], found: object, kind: str, *sizes: object, batches: Sequence[int] = ()) -> Class:
-    """A class of a kernel; ``batches``: the numbers of sentences in its problems."""
+    """A class of a kernel: one problem of these sizes, or one for each of ``batches``, its last size."""
     every = [(*sizes, each) for each in batches] or [sizes]
     return class_name(kind, *sizes), lambda: [trial(found, *each) for each in every]
 

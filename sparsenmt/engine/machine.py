@@ -22,10 +22,11 @@ from sparsenmt.process.progress import progress_over
 from sparsenmt.sparsity.simplex import native as simplex
 
 _SECONDS = 0.05  # of a measurement
-_NOISE = 1.1  # a ratio is clearly on the other side, if it is by more than this
+_NOISE = 1.1  # a ratio that is on the other side of the limit by less than this factor may be there by chance
 
 Measured = tuple[str, float | None, float, str]
-"""A class of problems, the kernel's time over PyTorch's in the table, that measured here, the choice: same or other."""
+"""Class of problems; the kernel's time over PyTorch's by the table (None: not measured), and as measured here; "other"
+if the measurement clearly chooses otherwise than the table, otherwise "same"."""
 
 
 class KernelsHere:
@@ -46,7 +47,7 @@ class KernelsHere:
         self.deviations = {
             "decoding": None if searches is None else decoding.error(searches),
             "training": None if training is None else gradients.error(training),
-            "simplex": None if entmax is None else simplex.error(entmax) / simplex.TOLERANCE,
+            "simplex": None if entmax is None else simplex.error(entmax),
         }
         self.origins = {name: origins.get(name, Origin()) for name in self.deviations}
         self._choices, self.limit = Choices(_best_set()), CLEARLY
@@ -106,4 +107,5 @@ def check_in_use(libraries: Mapping[str, object]) -> None:
 
 
 def _best_set() -> str:
+    """The name of the best instruction set that is used; empty if there is none."""
     return next((each.name for each in usable_sets()), "")

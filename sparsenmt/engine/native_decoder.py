@@ -3,7 +3,7 @@
 The kernel covers the usual step: one new position of fp32 rows on a CPU, learned heads whose weights are a
 `SoftmaxKernel` over everything before, or a recurrent cell that it knows, no listener. All else goes layer by layer
 through `stacks.Decoder`, which computes the same.
-Shapes: N rows, B sentences, T positions, D dimension.
+Shapes: N rows, B sentences, T new positions, D dimension.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from sparsenmt.engine.packing import Packing, adds_to_scores, heads_are_compiled, matrices_of, norm_weights, take_over
+from sparsenmt.engine.packing import (
+    Packing,
+    adds_to_scores,
+    blocks_of,
+    heads_are_compiled,
+    matrices_of,
+    norm_weights,
+    take_over,
+)
 from sparsenmt.model.attend import AttentionMask
 from sparsenmt.model.attention import AttentionStep, KeysValues
 from sparsenmt.model.kv_cache import BufferPool, KVCache
@@ -30,15 +38,15 @@ from sparsenmt.native.token_lists import TokenLists
 
 
 class CompiledCache(KVCache):
-    """The KV cache of a decoder in one call: the memory of finished sentences stays, and a table maps rows.
+    """The KV cache of `NativeDecoder`: finished sentences' cross-attention keys and values stay, and a table maps rows.
 
     Args:
         buffers, projected: as for `KVCache`.
-        read_depth: computes `compiled_depth` of a new cache.
+        read_depth: a new cache, with its memory -> its `compiled_depth`.
 
     Attributes:
-        compiled_depth: decoder layers up to which the kernel can read the memory; decided when the cache is made.
-        memory_rows: (B) rows of the projected memory that are still searched; None: all, in order.
+        compiled_depth: the number of first decoder layers in which the kernel can read the memory; 0: in none.
+        memory_rows: (B) int64, each unfinished sentence's row of cross-attention keys and values; None: all, in order.
     """
 
     def __init__(
@@ -56,11 +64,11 @@ class CompiledCache(KVCache):
         self.can_merge = self.compiled_depth > 0
 
     def stored(self, block: int) -> KeysValues:
-        """The projected cross-attention keys and values of a block, those of finished sentences included."""
+        """The cross-attention keys and values of a block, with those of finished sentences: `memory_rows` maps them."""
         return self._memory_kv[block]
 
     def memory_keys_values(self, block: int, project: Callable[..., KeysValues]) -> KeysValues:
-        """The cross-attention keys and values of a block, without those of finished sentences."""
+        """The cross-attention keys and values of a block, of unfinished sentences alone, as `KVCache` has them."""
         self._memory_kv = self._own_memory()
         return super().memory_keys_values(block, project)
 
@@ -72,6 +80,7 @@ class CompiledCache(KVCache):
             super()._select_memory(sentences)
 
     def _own_memory(self) -> dict[int, KeysValues]:
+        """Block -> cross-attention keys and values of unfinished sentences alone: the others are removed."""
         if self.memory_rows is not None:
             rows, self.memory_rows = self.memory_rows, None
             self._memory_kv = {number: kv.select(rows) for number, kv in self._memory_kv.items()}
@@ -82,18 +91,18 @@ class CompiledCache(KVCache):
 
 
 class NativeDecoder(Decoder):
-    """A packed decoder whose step is one call. It replaces the one that was trained, whose blocks it packs."""
+    """A packed decoder whose step is one call; it replaces ``plain``, whose blocks it packs in their places."""
 
     def __init__(self, plain: Decoder, how: Packing, found: Kernels) -> None:
         nn.Module.__init__(self)
         take_over(self, plain)
         how.blocks(self.layers, compiled=True)
-        self._blocks, self._sockets = _blocks(self), _sockets(self)
+        self._blocks, self._sockets = blocks_of(self), _sockets(self)
         known, norm = [_layer(block) for block in self._blocks], self._blocks[0].self_norm
         assert isinstance(norm, nn.LayerNorm)
         self._heads, self._weights = _heads(self._blocks[0]), known[0].weights
         self._stack = LayerStack(
-            found.step,
+            found.layers,
             [_with_kernels(known[number], *both) for number, both in zip(self.plan, self._sockets, strict=True)],
             heads=self._heads,
             last=norm_weights(self.norm) if isinstance(self.norm, nn.LayerNorm) else None,
@@ -103,10 +112,10 @@ class NativeDecoder(Decoder):
 
     @staticmethod
     def knows(plain: Decoder, how: Packing, found: Kernels) -> bool:
-        """Return True if the kernel covers these blocks and is faster than the layers."""
+        """Return True if the kernel computes blocks like these, packed as ``how`` says, faster than layer by layer."""
         if not plain.reads_source:
             return False
-        blocks = _blocks(plain)
+        blocks = blocks_of(plain)
         inner, dtype = blocks[0].feed_forward.inner.weight, how.dtype or torch.float32
         simple = all(step is None or step.softmax_kernel is not None for both in _sockets(plain) for step in both)
         if dtype not in found.layout.dtypes or not simple or not all(map(_covered, blocks)):
@@ -134,14 +143,14 @@ class NativeDecoder(Decoder):
         return CompiledCache(memory, buffers=buffers or BufferPool(), read_depth=lambda own: self._reads(own, depth))
 
     def _takes(self, x: Tensor, cache: CompiledCache, exits: Sequence[int]) -> bool:
-        """Return True if the kernel computes the step of embedded tokens x (N, T, D)."""
+        """Return True if the kernel computes the step of embedded tokens x (N, T, D) to these exits."""
         one_position = x.shape[1] == 1 and x.shape[0] > 0
         plain = x.dtype == torch.float32 and not torch.is_grad_enabled()
         return one_position and plain and len(exits) == 1 and exits[0] <= cache.compiled_depth and not self._modified
 
     @property
     def _modified(self) -> bool:
-        """True while attention has listeners or disabled heads, which all steps of a site have in common."""
+        """True while attention has observers or disabled heads; all steps of a site have them in common."""
         own, cross = self._sockets[0]
         return cross.observed or bool(cross.disabled or (own is not None and own.disabled))
 
@@ -158,7 +167,7 @@ class NativeDecoder(Decoder):
         return depth if all(self._reads_at(cache, t, keys) for t in range(depth)) else 0
 
     def _reads_at(self, cache: CompiledCache, t: int, keys: Keys) -> bool:
-        """Return True if the kernel can read the memory at step ``t``."""
+        """Return True if the kernel can read the memory (``keys``: its positions) in execution step ``t``."""
         own, cross = self._sockets[t]
         if own is not None and adds_to_scores(own, _one_key()):
             return False
@@ -176,7 +185,7 @@ class NativeDecoder(Decoder):
         return mask.fully_masked is None and _plain(mask.scores) and mask.scores.shape == (rows, 1, 1, entries)
 
     def takes_search(self, cache: KVCache, depth: int) -> bool:
-        """Return True if `greedy` computes the search of a new cache."""
+        """Return True if `greedy` computes a search with this cache to decoder depth ``depth``; it must be new."""
         read = isinstance(cache, CompiledCache) and depth <= cache.compiled_depth
         return self.is_recurrent and read and not cache.length and not self._modified
 
@@ -189,7 +198,7 @@ class NativeDecoder(Decoder):
         limits: Tensor,
         rules: tuple[int, int, Sequence[int]],
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Search greedily with a new cache, as `native.greedy`."""
+        """Search greedily with a new cache, with the other arguments and the results of `native.greedy.greedy`."""
         assert isinstance(cache, CompiledCache)
         cores = min(threads(len(limits) * self._weights), len(limits))
         return greedy(self._stack, self._memory(cache, depth), embedding, output, limits, rules, cores)
@@ -210,7 +219,7 @@ class NativeDecoder(Decoder):
         return self._stack.run(flat, caches, cache.slots, cores, cache.starts).view(rows, 1, size)
 
     def _memory(self, cache: CompiledCache, depth: int) -> list[LayerCache]:
-        """The memory as the first ``depth`` steps read it, without what they keep of the positions so far."""
+        """The memory as each of the first ``depth`` execution steps reads it; the fields of self-attention are None."""
         found = []
         for t in range(depth):
             kv, mask = cache.stored(self.plan[t]), cache.memory_mask(t, _made)
@@ -223,12 +232,8 @@ class NativeDecoder(Decoder):
 StepSockets = tuple[AttentionStep | None, AttentionStep]  # self-attention (None: a recurrent layer), cross-attention
 
 
-def _blocks(decoder: Decoder) -> list[TransformerBlock]:
-    return [block for block in decoder.layers if isinstance(block, TransformerBlock)]
-
-
 def _sockets(decoder: Decoder) -> list[StepSockets]:
-    """The sockets of every step."""
+    """The sockets of every execution step."""
     steps = range(len(decoder.plan))
     own = [None if decoder.is_recurrent else decoder.steps.at(t, "self") for t in steps]
     return [(own[t], decoder.steps.at(t, "cross")) for t in steps]
@@ -245,11 +250,12 @@ def _one_key() -> Keys:
 
 
 def _plain(x: Tensor) -> bool:
+    """Return True if a kernel can read the tensor in its place."""
     return x.dtype == torch.float32 and x.device.type == "cpu" and x.is_contiguous()
 
 
 def _covered(block: TransformerBlock) -> bool:
-    """Return True if the kernel computes such blocks."""
+    """Return True if the kernel computes a block like this: heads, activation and recurrent cell."""
     cross = block.cross
     if cross is None or not heads_are_compiled(cross) or block.feed_forward.activation != "relu":
         return False
@@ -259,7 +265,7 @@ def _covered(block: TransformerBlock) -> bool:
 
 
 def _layer(block: TransformerBlock) -> PackedLayer:
-    """The weights of a packed block as the kernel takes them."""
+    """The weights of a packed block as the kernel takes them; they are shared."""
     norms = (block.self_norm, block.cross_norm, block.feed_forward_norm)
     return PackedLayer(
         matrices_of(block), tuple(norm_weights(norm) for norm in norms), recurrent=block.recurrence is not None
@@ -267,6 +273,7 @@ def _layer(block: TransformerBlock) -> PackedLayer:
 
 
 def _with_kernels(layer: PackedLayer, own: AttentionStep | None, cross: AttentionStep) -> PackedLayer:
+    """The layer of an execution step: its block's weights, and the softmax of its transforms."""
     both = [(step and step.softmax_kernel) or SoftmaxKernel() for step in (own, cross)]
     largest, tolerances = [kernel.largest or 0 for kernel in both], [kernel.tolerance for kernel in both]
     return replace(layer, largest=(largest[0], largest[1]), tolerances=(tolerances[0], tolerances[1]))

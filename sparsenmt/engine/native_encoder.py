@@ -13,7 +13,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from sparsenmt.engine.packing import Packing, adds_to_scores, heads_are_compiled, matrices_of, norm_weights, take_over
+from sparsenmt.engine.packing import (
+    Packing,
+    adds_to_scores,
+    blocks_of,
+    heads_are_compiled,
+    matrices_of,
+    norm_weights,
+    take_over,
+)
 from sparsenmt.engine.products import LAST_LEVEL_CACHE_SIZE
 from sparsenmt.model.layers import TransformerBlock
 from sparsenmt.model.memory import Memory
@@ -24,29 +32,30 @@ from sparsenmt.native.kernels import Kernels, threads
 
 
 class NativeEncoder(Encoder):
-    """A packed encoder in one call. It replaces the one that was trained, whose blocks it packs."""
+    """A packed encoder in one call; it replaces ``plain``, whose blocks it packs in their places."""
 
     def __init__(self, plain: Encoder, how: Packing, found: Kernels) -> None:
         nn.Module.__init__(self)
         take_over(self, plain)
         self._sockets = [self.steps.at(t, "self") for t in range(len(self.plan))]
         how.blocks(self.layers, compiled=True)
-        blocks = [block for block in self.layers if isinstance(block, TransformerBlock)]
+        blocks = blocks_of(self)
         known, first = [_layer(block) for block in blocks], blocks[0]
         assert isinstance(first.self_norm, nn.LayerNorm)
         self._stack = EncoderStack(
-            found.encoder,
+            found.layers,
             [known[number] for number in self.plan],
             heads=first.own.learned_heads,
             pre_norm=first.norm == "pre",
             epsilon=first.self_norm.eps,
         )
+        self._weights = known[0].weights
         self._few = found.faster("encoder of few", *self._stack.sizes)  # with fewer sentences than threads
 
     @staticmethod
     def knows(plain: Encoder, how: Packing, found: Kernels) -> bool:
-        """Return True if the kernel covers these blocks and is faster than the layers."""
-        blocks = [block for block in plain.layers if isinstance(block, TransformerBlock)]
+        """Return True if the kernel computes blocks like these, packed as ``how`` says, faster than layer by layer."""
+        blocks = blocks_of(plain)
         if not blocks:
             return False
         inner, dtype = blocks[0].feed_forward.inner.weight, how.dtype or torch.float32
@@ -59,12 +68,12 @@ class NativeEncoder(Encoder):
         return found.faster("encoder", dtype, size, wide, blocks[0].own.learned_heads)
 
     def run(self, memory: Memory, steps: range) -> Memory:
-        """Execute some steps between which nothing happens, in one call if they are the first."""
+        """Execute some steps with no filter between them, in one call if they are the first ones."""
         states = self._in_one_call(memory, len(steps)) if steps.start == 0 and steps else None
         return self.one_by_one(memory, steps) if states is None else replace(memory, states=states, gated=False)
 
     def _in_one_call(self, memory: Memory, depth: int) -> Tensor | None:
-        """The states (B, S, D) after the first ``depth`` steps, zeros at padding; None: it needs the layers."""
+        """The states (B, S, D) after the first ``depth`` steps, zeros at padding; None: not by the kernel."""
         states, valid = memory.states, memory.valid
         plain = states.dtype == torch.float32 and not torch.is_grad_enabled() and valid.numel() > 0
         if not plain or memory.counts is not None or any(step.observed or step.disabled for step in self._sockets):
@@ -74,19 +83,19 @@ class NativeEncoder(Encoder):
         padded_left = bool((valid != (torch.arange(valid.shape[1]) < lengths[:, None])).any())
         if padded_left or any(adds_to_scores(step, keys) for step in self._sockets[:depth]):
             return None
-        cores = min(threads(valid.numel() * self._stack.weights), valid.shape[0])
+        cores = min(threads(valid.numel() * self._weights), valid.shape[0])
         if cores < torch.get_num_threads() and not self._few:
             return None  # most threads would have no sentence
         return self._stack.run(states.contiguous(), lengths, depth, cores)
 
 
 def _covered(block: TransformerBlock) -> bool:
-    """Return True if the kernel computes such blocks."""
+    """Return True if the kernel computes a block like this: its heads and its activation."""
     plain = block.recurrence is None and block.cross is None and block.feed_forward.activation == "relu"
     return plain and heads_are_compiled(block.own)
 
 
 def _layer(block: TransformerBlock) -> PackedEncoderLayer:
-    """The weights of a packed block as the kernel takes them."""
+    """The weights of a packed block as the kernel takes them; they are shared."""
     norms = norm_weights(block.self_norm), norm_weights(block.feed_forward_norm)
     return PackedEncoderLayer(matrices_of(block), norms)

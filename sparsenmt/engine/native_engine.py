@@ -36,6 +36,8 @@ class NativeEngine(TorchEngine):
         final: keep every weight once, also where the output table is looked up.
     """
 
+    kernels: Kernels
+
     def __init__(self, model: Transformer, found: Kernels, rounded: torch.dtype | None, *, final: bool = False) -> None:
         how = Packing(found, rounded)
         if NativeEncoder.knows(model.encoder, how, found):
@@ -99,9 +101,8 @@ class NativeEngine(TorchEngine):
     def _without_logits(
         self, states: Tensor, scores: Tensor, cache: SearchCache, never: Sequence[int], width: int
     ) -> Continuations | None:
-        """`next_tokens` by a kernel that reads the output table; None: it takes the logits."""
+        """`next_tokens` by a kernel that reads the output table; None: logits are faster or needed."""
         found, output, mask, gathered = self.kernels, self._output, None, None
-        assert found is not None
         if cache.lists is not None:
             if self._listed is not None:
                 rows, own = states.contiguous(), scores.contiguous()
@@ -115,7 +116,7 @@ class NativeEngine(TorchEngine):
         return best if gathered is None else (*best[:2], gathered.tokens[best[2]])
 
     def _compiled(self, weight: Tensor, bias: Tensor | None) -> CompiledProduct:
-        assert self.kernels is not None
+        """Make the compiled product with rows (U or V, D) of the output table and their biases."""
         return CompiledProduct(self.kernels, weight, bias, self._rounded or torch.float32, output=True)
 
     def _product_of(self, tokens: Tensor) -> Product:
@@ -125,29 +126,29 @@ class NativeEngine(TorchEngine):
 
     @cached_property
     def _listed(self) -> RowTable | None:
-        """The output table of which a kernel reads the rows of each sentence's tokens; None: that is not faster."""
-        found, table = self.kernels, self.model.output_table.detach()
-        if found is None or not self._reads_lists:
+        """The output table in rows, for searches with shortlists, made when first needed; None: not faster."""
+        table = self.model.output_table.detach()
+        if not self._reads_lists:
             return None
         if not table.numel():
             table = self._table_rows(torch.arange(self._size[0]))
-        return found.layout.row_table(table, self._bias, self._rounded or torch.float32)
+        return self.kernels.layout.row_table(table, self._bias, self._rounded or torch.float32)
 
     @cached_property
     def _reads_lists(self) -> bool:
+        """True if a kernel that reads the rows of each shortlist is faster than logits of the gathered rows of all."""
         found, dtype = self.kernels, self._rounded or torch.float32
-        known = found is not None and self._whole_rows and dtype in found.layout.dtypes
-        return known and found is not None and found.faster("next listed tokens", dtype, self._size[1])
+        known = self._whole_rows and dtype in found.layout.dtypes
+        return known and found.faster("next listed tokens", dtype, self._size[1])
 
     def _continues(self, size: int, inner: int) -> bool:
-        """Return True if a kernel finds the best continuations faster than the logits of a table in fp32."""
-        found = self.kernels
-        known = found is not None and torch.float32 in found.layout.dtypes
-        return known and found is not None and found.faster("next tokens", torch.float32, size, inner)
+        """Return True if `Kernels.next` is faster than logits for a table (``size``, ``inner``) in fp32."""
+        known = torch.float32 in self.kernels.layout.dtypes
+        return known and self.kernels.faster("next tokens", torch.float32, size, inner)
 
     @cached_property
     def _whole_decoder(self) -> NativeDecoder | None:
-        """The decoder that takes whole searches with shortlists; None: it takes steps."""
+        """The decoder, if it computes greedy searches with shortlists in one call; otherwise None."""
         decoder = self.model.decoder
         if not isinstance(decoder, NativeDecoder) or not decoder.is_recurrent:
             return None

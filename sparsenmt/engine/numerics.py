@@ -10,20 +10,18 @@ import json
 import os
 import platform
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from sparsenmt.native.choice import table_digest
-from sparsenmt.native.instruction_sets import usable_sets
+from sparsenmt.native.instruction_sets import cpu_info, usable_sets
 from sparsenmt.native.library import ALWAYS, SWITCH, candidates, wanted
 from sparsenmt.native.sources import LIBRARIES, is_intact
 from sparsenmt.storage.kept_work import changed_values, describe_change, joined
 
 Numerics = dict[str, Any]
 """The identity of a run's numerics, as JSON."""
-_CPU_INFO = Path("/proc/cpuinfo")
 
 
 def numerics(device: torch.device) -> Numerics:
@@ -43,7 +41,7 @@ def numerics(device: torch.device) -> Numerics:
 
 
 def _kernels() -> dict[str, Any]:
-    """The files of the libraries, the instruction set and the choices."""
+    """Library -> its file, without suffix, or None; the instruction set; the hash of the table, or "always"."""
     best = {each.name: next((path.stem for path in candidates(each) if is_intact(path)), None) for each in LIBRARIES}
     return {
         **best,
@@ -54,9 +52,7 @@ def _kernels() -> dict[str, Any]:
 
 def processor_name() -> str:
     """The name of the processor as Linux gives it."""
-    lines = _CPU_INFO.read_bytes().decode(errors="replace").split("\n") if _CPU_INFO.exists() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
+    return cpu_info("model name") or platform.processor() or platform.machine()
 
 
 def numerics_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
@@ -65,7 +61,7 @@ def numerics_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 
 def _describe(key: str, old: Any, new: Any) -> str:
-    """A change as text, without the hashes of libraries and of the table."""
+    """A change of the value of a key, such as "threads" or "kernels.decoding", as text, without hashes."""
     if key == "kernels":
         return f"compiled kernels are {'not in use now' if new is None else 'in use now'}"
     kind = key.removeprefix("kernels.")

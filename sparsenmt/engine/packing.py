@@ -20,6 +20,7 @@ from sparsenmt.model.layers import FeedForward, RecurrentLayer, TransformerBlock
 from sparsenmt.model.linear import Activation, Linear
 from sparsenmt.model.operators import FEW_QUERIES, Operators
 from sparsenmt.model.sockets import Keys
+from sparsenmt.model.stacks import Decoder, Encoder
 from sparsenmt.native.kernels import Kernels, kernels_for
 from sparsenmt.native.packing import PackedMatrix
 from sparsenmt.native.steps import HEAD_SIZES, NormWeights
@@ -30,7 +31,7 @@ class Packing:
     """Options of packing weights for decoding.
 
     Args:
-        kernels: the compiled kernels; None: those of PyTorch alone are used.
+        kernels: the compiled kernels; None: PyTorch's operators alone are used.
         dtype: the dtype that fp32 weights are rounded to, by compiled products; None: they are not rounded.
         compiled: use the layout of the compiled products also where weights are not rounded.
     """
@@ -45,7 +46,7 @@ class Packing:
         return Packing(kernels_for(like) if like.dtype == torch.float32 else None)
 
     def product(self, weight: Tensor, bias: Tensor | None, activation: Activation = "none") -> Product:
-        """Make ``activation(x @ weight.T + bias)`` with these options."""
+        """Make ``x -> activation(x @ weight.T + bias)`` of weight (out, in) and bias (out)."""
         compiled = self.dtype is not None or (self.compiled and weight.dtype == torch.float32)
         if self.kernels is None or not compiled:
             return packed_product(weight, bias, activation)
@@ -54,7 +55,7 @@ class Packing:
     def blocks(self, layers: nn.ModuleList, *, compiled: bool = False) -> None:
         """Pack the blocks of a stack in their places.
 
-        compiled: one call will compute them, so that all use the layout of the compiled products.
+        compiled: a kernel will compute whole blocks, so that all products have the layout of the compiled ones.
         """
         how = replace(self, compiled=compiled)
         for block in layers:
@@ -69,7 +70,7 @@ class Packing:
 
 
 def take_over(part: nn.Module, plain: nn.Module) -> None:
-    """Give a new module everything that another one has, which is replaced by it."""
+    """Give ``part`` all attributes, parameters and submodules of ``plain``, which it replaces; they are shared."""
     vars(part).update(vars(plain))
     part._modules = dict(plain._modules)
 
@@ -178,7 +179,7 @@ class PackedAttention(MultiHeadAttention):
         return super().forward(q, kv, keys, step, mask)
 
     def _attend_slots(self, q: Tensor | None, kv: SlottedKeysValues, keys: Keys, step: AttentionStep) -> Tensor | None:
-        """(N, 1, heads, E) of one query a row, by a compiled kernel that reads slots; None if there is none."""
+        """q (N, H, 1, E) -> (N, 1, H, E), by a kernel that reads slots; None if it cannot or is slower."""
         found = self._kernels
         if found is None or q is None or kv.keys is None or self.fixed is not None or q.shape[2] > 1:
             return None
@@ -192,7 +193,7 @@ class PackedAttention(MultiHeadAttention):
         return found.attend(q, kv.keys, kv.values, slots=kv.slots).transpose(1, 2)
 
     def _kernel_reads(self, keys: int) -> bool:
-        """Return True if a compiled kernel attends to this many keys in a step of beam search."""
+        """Return True if a kernel attends to this many keys in a step of beam search: it reads keys as they are."""
         found = self._kernels
         return (
             found is not None
@@ -218,7 +219,7 @@ class KernelOperators(Operators):
 
 
 class PackedTables(Tables):
-    """Token vectors of which one table lies in a packed matrix of fp32 only, whose unpacked copy was released."""
+    """Token vectors of which one table, ``key``, is in the packed fp32 matrix ``only``; its unpacked copy is freed."""
 
     def __init__(self, plain: Tables, key: str, only: PackedMatrix) -> None:
         nn.Module.__init__(self)
@@ -228,15 +229,20 @@ class PackedTables(Tables):
         table.data = table.data.new_empty(0)
 
     def rows(self, key: str, tokens: Tensor) -> Tensor:
-        """tokens (...) -> (..., D): rows of a table."""
+        """tokens (...) -> (..., D): rows of the table of this key."""
         return self._only.rows(tokens) if key == self._key else super().rows(key, tokens)
 
 
 # The parts of packed blocks as compiled kernels take them
 
 
+def blocks_of(stack: Encoder | Decoder) -> list[TransformerBlock]:
+    """The blocks of an encoder or a decoder."""
+    return [block for block in stack.layers if isinstance(block, TransformerBlock)]
+
+
 def matrices_of(block: TransformerBlock) -> tuple[PackedMatrix, ...]:
-    """The matrices of a block that was packed for the kernels, in their order."""
+    """The matrices of a block whose products are all compiled, in the order of `steps.matrix_shapes`."""
     products: list[Product] = []
     if isinstance(block.recurrence, PackedRecurrence):
         products.append(block.recurrence.product)
@@ -253,6 +259,7 @@ def matrices_of(block: TransformerBlock) -> tuple[PackedMatrix, ...]:
 
 
 def _product(layer: nn.Module) -> Product:
+    """The product of a packed linear layer."""
     assert isinstance(layer, PackedLinear)
     return layer.product
 
@@ -270,5 +277,5 @@ def norm_weights(norm: nn.Module) -> NormWeights:
 
 
 def adds_to_scores(step: AttentionStep, keys: Keys) -> bool:
-    """Return True if the transform adds a bias to the scores."""
+    """Return True if the step's transform adds a bias to the scores of these keys, such as the log of their counts."""
     return step.transform.fusable and step.transform.score_bias(keys) is not None

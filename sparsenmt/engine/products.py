@@ -20,12 +20,13 @@ from sparsenmt.native.kernels import Kernels, kernels, kernels_for
 from sparsenmt.native.onednn import multiply, reorder, works
 from sparsenmt.native.packing import PackedMatrix
 
-_CLEARLY = 1.1
+_CLEARLY = 1.1  # times faster, at least: another dtype costs precision
 _TYPICAL_ROWS = 128  # of a decoding batch; packing for fewer rows would gain nothing
 LAST_LEVEL_CACHE_SIZE = 1 << 24
 """Bytes. Every core may read all of a smaller matrix."""
 
 Product = Callable[[Tensor], Tensor]
+"""A linear map with its weight: (..., in) -> (..., out)."""
 
 
 class CompiledProduct:
@@ -36,10 +37,11 @@ class CompiledProduct:
         bias: (out).
         dtype: the dtype that the weight is rounded to.
         activation: of the result.
+        output: it is the output table of a model.
 
     Attributes:
         packed: the matrix, in the layout of the kernels, with its bias.
-        continues: True if the best continuations, where this is the output table, are found faster without logits.
+        continues: True for an output table if `Kernels.next` is faster than logits and `candidates`.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ def packed_product(weight: Tensor, bias: Tensor | None, activation: Activation =
 
 
 def _plain(activate: Product, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
+    """``activate(x @ weight.T + bias)`` by PyTorch: x (..., in) -> (..., out)."""
     return activate(F.linear(x, weight, bias))
 
 
@@ -81,15 +84,16 @@ def rounds(weight: Tensor, dtype: torch.dtype) -> bool:
 
 
 def compiled_dtypes(weight: Tensor) -> frozenset[torch.dtype]:
-    """The dtypes that compiled kernels multiply this weight in, which differ from processor to processor."""
+    """The dtypes that kernels can round this weight to; they differ from processor to processor."""
     found = kernels_for(weight) if weight.dtype == torch.float32 else None
     return frozenset() if found is None else found.layout.dtypes
 
 
 def can_hold_table(found: Kernels, weight: Tensor) -> bool:
-    """Return True if an output table, in fp32, had better be in memory once, in the layout of the compiled products.
+    """Return True if an output table (V, D) in fp32, which also embeds, is kept in the kernels' layout alone.
 
-    It is if its product takes no longer than oneDNN's, and if it is large: looking up embeddings in it takes longer.
+    That takes half of the memory, but embeddings are looked up more slowly: so only if it is large, and if its product
+    takes no longer than oneDNN's.
     """
     large = weight.numel() * 4 > LAST_LEVEL_CACHE_SIZE
     if not large or torch.float32 not in found.layout.dtypes:

@@ -3,7 +3,7 @@
 With a shortlist, each sentence has its own tokens, so that a translation does not depend on its batch. Where no kernel
 reads the rows of a sentence's own tokens, those of all sentences of the batch are gathered once, and a sentence's mask
 hides those of the others.
-Shapes: B unfinished sentences, R hypotheses each, V vocabulary, U tokens of any sentence (all V without a shortlist).
+Shapes: B unfinished sentences, J hypotheses each, V vocabulary, U tokens of any shortlist, D dimension.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class GatheredRows:
     """The output's rows of all tokens that any sentence may have.
 
     Args:
-        product: from states to the logits of U tokens.
+        product: from states (..., D) to logits (..., U).
         tokens: (U) the numbers of these tokens, rising, special tokens first.
         mask: (B, U) 0, or minus infinity for a token that is not of the sentence's shortlist.
     """
@@ -38,7 +38,7 @@ class GatheredRows:
 
     @staticmethod
     def of(product_of: Callable[[Tensor], Product], lists: TokenLists, dtype: torch.dtype) -> GatheredRows:
-        """Gather the rows of these lists' tokens. ``product_of``: makes the product with some rows of the table."""
+        """Gather the rows of all tokens in lists. ``product_of``: tokens (U) -> the product with their rows."""
         flat = lists.flat()
         tokens, places = flat.unique(return_inverse=True)
         mask = torch.full((len(lists), len(tokens)), -math.inf, dtype=dtype, device=flat.device)
@@ -46,7 +46,7 @@ class GatheredRows:
         return GatheredRows(product_of(tokens), tokens, mask)
 
     def places(self, tokens: Tensor) -> Tensor:
-        """Return the places of tokens in 0..U-1; negative numbers stay."""
+        """Tokens of shortlists (...) -> their places in 0..U-1, (...); negative numbers stay."""
         return torch.where(tokens < 0, tokens, torch.searchsorted(self.tokens, tokens.contiguous()))
 
 
@@ -60,7 +60,7 @@ class SearchCache:
         at_once: outputs are read at once, so that nothing is kept of them.
 
     Attributes:
-        gathered: the output's rows of at least these tokens, once they were needed.
+        gathered: the output's rows of the tokens of all shortlists, and maybe of others; None until they are needed.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class SearchCache:
         return self.kept.memory
 
     def reorder(self, hypotheses: Tensor) -> None:
-        """Keep these rows (of B * R), in this order, for the next step. hypotheses: (B' * R')."""
+        """Keep these rows (of B * J), in this order, for the next step. hypotheses: (B' * J') their numbers."""
         self.kept.reorder(hypotheses)
 
     def keep_sentences(self, sentences: Tensor) -> None:
-        """Keep these sentences (of B), in this order. sentences: (B',)."""
+        """Keep these sentences (of B), in this order. sentences: (B') their numbers."""
         self.kept.keep_sentences(sentences)
         if self.lists is not None:
             self.lists, rows = self.lists.select(sentences), self.gathered

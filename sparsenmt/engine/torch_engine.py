@@ -32,10 +32,10 @@ class TorchEngine:
 
     Args:
         model: as it was trained, or with packed blocks; it is used, not copied.
-        output: from states to logits, with the output table packed; None: `Transformer.project`.
+        output: from states (..., D) to logits (..., V), with the output table packed; None: `Transformer.project`.
     """
 
-    kernels: Kernels | None = None
+    kernels: Kernels | None = None  # that find the next tokens; None: PyTorch's operators do
 
     def __init__(self, model: Transformer, output: Product | None = None) -> None:
         self.model = model
@@ -110,7 +110,7 @@ class TorchEngine:
         self._buffers = BufferPool()  # a cache that still exists returns its buffers to the old one
 
     def _product_of(self, tokens: Tensor) -> Product:
-        """Make the product with some rows of the output table; reordering them would take longer than it gains."""
+        """Make the product with rows ``tokens`` (U) of the output table; packing them would cost more than it gains."""
         return partial(F.linear, weight=self._table_rows(tokens), bias=self._bias_of(tokens))
 
     def _table_rows(self, tokens: Tensor) -> Tensor:
@@ -118,17 +118,18 @@ class TorchEngine:
         return self.model.embeddings.rows(self.model.table_keys[2], tokens).detach()
 
     def _bias_of(self, tokens: Tensor) -> Tensor | None:
+        """tokens (U) -> (U): their biases; None: the model has none."""
         bias = self.model.output_bias
         return None if bias is None else bias.detach()[tokens]
 
     def _gathered(self, cache: SearchCache, states: Tensor) -> GatheredRows | None:
-        """The output's rows of the tokens in shortlists; None: there are none."""
+        """The output's rows of the tokens in shortlists, which the cache keeps; None: there are no shortlists."""
         if cache.gathered is None and cache.lists is not None:
             cache.gathered = GatheredRows.of(self._product_of, cache.lists, _wide(states))
         return cache.gathered
 
     def _logits(self, states: Tensor, gathered: GatheredRows | None, sentences: slice = slice(None)) -> Tensor:
-        """states (B * J, D) of these sentences -> logits (B * J, U), minus infinity outside of a shortlist."""
+        """states (B * J, D) of these sentences -> logits (B * J, U or V), minus infinity outside of a shortlist."""
         logits = (self._output if gathered is None else gathered.product)(states)
         logits = logits if logits.dtype == torch.float64 else logits.float()
         if gathered is not None:
@@ -144,7 +145,7 @@ class TorchEngine:
         forbid: Callable[[Tensor, Tensor], Tensor],
         pick: Callable[[Tensor], Tensor],
     ) -> Continuations:
-        """`next_tokens` of one hypothesis a sentence with ``pick``; NaN for all where a normalizer is not finite."""
+        """`next_tokens` with ``pick``: scores (B, 1); NaN for all sentences if any normalizer is not finite."""
         normalizer = log_normalizer(logits, self.kernels)
         if not bool(normalizer.isfinite().all()):
             none = scores.new_zeros(scores.shape, dtype=torch.long)
@@ -161,7 +162,7 @@ class TorchEngine:
         rules: NextRules,
         width: int,
     ) -> Continuations:
-        """`next_tokens` without ``pick``, some sentences at a time; tokens are numbered as the logits are."""
+        """`next_tokens` without ``pick``, a few sentences at a time; tokens (B * J, T), numbered as the logits are."""
         sentences, opened = scores.shape
         parts = -(-states.shape[0] // _ROWS) if states.device.type == "cpu" else 1
         each, found = -(-sentences // parts), []
@@ -174,15 +175,16 @@ class TorchEngine:
 
 
 def _forbid(rules: NextRules, tokens: Tensor, logits: Tensor) -> Tensor:
+    """`NextRules.forbid` with the tokens first, to be bound."""
     return rules.forbid(logits, tokens)
 
 
 def _wide(states: Tensor) -> torch.dtype:
-    """The dtype of logits and scores."""
+    """The dtype of logits and scores, at least fp32, for states of this dtype."""
     return torch.float64 if states.dtype == torch.float64 else torch.float32
 
 
-# From logits to the best continuations, by a compiled kernel where there is one
+# From logits to the best continuations, by a compiled kernel where it is faster
 
 
 def log_normalizer(logits: Tensor, kernels: Kernels | None = None) -> Tensor:
@@ -217,9 +219,10 @@ def candidates(
     Args:
         logits: (B * J, V); they are overwritten.
         scores: (B, J) log-probabilities so far.
-        forbid: sets the logits of forbidden tokens to minus infinity, in place, after probabilities are known, so that
-            these are the model's.
-        never: all that it forbids, where that is the same for all hypotheses.
+        forbid: logits -> the logits, minus infinity at forbidden tokens, in place; called when the normalizer is
+            known, so that log-probabilities are the model's.
+        never: all that it forbids, where that is the same for all hypotheses; None: it is not.
+        width: continuations of each sentence.
     """
     (sentences, opened), vocabulary = scores.shape, logits.shape[1]
     if never is not None and scores.dtype == logits.dtype:
@@ -243,5 +246,6 @@ def candidates(
 
 
 def _suited(kernels: Kernels | None, logits: Tensor, kind: str) -> Kernels | None:
+    """The kernels, if there are any, they read such logits, and their ``kind`` is faster; otherwise None."""
     suits = kernels is not None and logits.dtype == torch.float32 and logits.stride(-1) == 1
     return kernels if suits and kernels is not None and kernels.faster(kind, logits.shape[-1]) else None

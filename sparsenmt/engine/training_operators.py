@@ -10,8 +10,7 @@ from torch import Tensor
 
 from sparsenmt.model.operators import MatrixProduct, Operators
 from sparsenmt.native import onednn
-from sparsenmt.native.gradients import KERNEL_DTYPES, attend, attends, gradient_kernels
-from sparsenmt.native.training_operators import HiddenKeys
+from sparsenmt.native.gradients import KERNEL_DTYPES, HiddenKeys, attend, attends, gradient_kernels
 
 _MOST_KEYS = 256  # of short sentences
 _MOST_REACH = 1024  # of windows

@@ -27,7 +27,7 @@ def address(x: Tensor, dtype: torch.dtype, *shape: int, free: int = 0) -> int:
 
 
 def _ends(x: Tensor, free: int) -> bool:
-    """Return True if the last axes are contiguous."""
+    """Return True if x is contiguous over the axes after the first ``free`` ones."""
     step = 1
     for size, stride in zip(reversed(x.shape[free:]), reversed(x.stride()[free:]), strict=True):
         if size > 1 and stride != step:
@@ -43,11 +43,12 @@ def allocating(function: Any) -> Any:
 
 
 def _refuse_missing_memory(status: int, function: object, arguments: object) -> None:
+    """Raise MemoryError unless the status is 0; called by ctypes after a function."""
     if status:
         raise MemoryError("compiled code has not enough memory for its intermediate results")
 
 
 def check(holds: bool, what: str) -> None:
-    """Raise ValueError unless a condition holds that compiled code relies on; ``what`` names it."""
+    """Raise ValueError unless a condition of compiled code ``holds``; ``what``: the condition, for the message."""
     if not holds:
         raise ValueError(f"compiled code needs {what}")

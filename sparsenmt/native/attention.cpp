@@ -9,9 +9,9 @@
 namespace sparsenmt {
 namespace {
 
-// The parts of a head.
+// The parts of a head: `length` queries, `keys` keys, `left` and `right` of which a query sees beside its own position.
 struct Parts {
-  int64_t length, keys, left, right, queries, count;  // queries: of a part
+  int64_t length, keys, left, right, queries, count;  // queries: of a part; count: of parts
 
   explicit Parts(const Problem& given)
       : length(given.queries), keys(given.keys), left(std::min(given.left, std::max(length, keys))),
@@ -26,6 +26,7 @@ struct Parts {
     return {first, here, from, std::min(keys, first + here + right) - from};
   }
 
+  // The most queries and keys of a part.
   Part most() const { return {0, queries, 0, std::min(keys, left + queries + right)}; }
 
  private:
@@ -58,6 +59,7 @@ class KeyGradients {
 
   void begin() { std::fill(sums_.begin(), sums_.end(), 0.0f); }
 
+  // found: of the part's keys (keys of the part, size).
   void take(int64_t b, int64_t h, const Part& part, const float* found) {
     if (single_) return write(b, h, found);
     float* sums = sums_.data() + part.key * given_.size;
@@ -78,7 +80,7 @@ class KeyGradients {
   std::vector<float> sums_;  // (keys, size)
 };
 
-// The gradients of one head at a time.
+// The gradients of one head at a time, with a thread's memory for them.
 template <class Number>
 class Gradients {
  public:
@@ -102,7 +104,7 @@ class Gradients {
   KeyGradients<Number> keys_, values_;
 };
 
-// A thread takes whole heads, as successive parts have keys in common.
+// `sparsenmt_attention_backward`; a thread takes whole heads, as successive parts have keys in common.
 template <class Number>
 int backward(const Problem& given, const void* of, const int64_t* strides, void* of_q, void* of_k, void* of_v,
              int threads) {
@@ -121,15 +123,15 @@ int backward(const Problem& given, const void* of, const int64_t* strides, void*
 }  // namespace
 }  // namespace sparsenmt
 
-// -> out (batch, queries, heads, size). Returns 0, or 1 without enough memory.
+// problem: `Problem`, of bf16 or fp32 -> out (batch, queries, heads, size). Returns 0, or 1 without enough memory.
 extern "C" int sparsenmt_attention(const void* problem, int bf16, void* out, int threads) {
   using namespace sparsenmt;
   const Problem& given = *static_cast<const Problem*>(problem);
   return bf16 ? forward<Bf16>(given, out, threads) : forward<float>(given, out, threads);
 }
 
-// of, strided as q -> of_q (batch, queries, heads, size), of_k and of_v (batch, keys, heads, size).
-// Returns 0, or 1 without enough memory.
+// of: the gradient of the output, with its strides over sentences, heads and positions -> of_q (batch, queries, heads, size),
+// of_k and of_v (batch, keys, heads, size). Returns 0, or 1 without enough memory.
 extern "C" int sparsenmt_attention_backward(const void* problem, int bf16, const void* of, const int64_t* strides,
                                             void* of_q, void* of_k, void* of_v, int threads) {
   using namespace sparsenmt;

@@ -20,16 +20,16 @@ struct Problem {
   const int64_t* strides;  // of q, k and v, each over sentences, heads and positions
   const float* bias;       // (batch, keys); null: none
   int64_t causal;
-  int64_t left, right;     // of a window: a query sees so many keys before and after its own position
+  int64_t left, right;     // keys that a query sees before and after its own position; large numbers: all
 };
 
-// The lanes of a after an exchange with b of the lanes `step` apart: its own, and from b those that are `step` before.
+// Lane numbers for `pick`: those of a after an exchange with b: its own, and from b those that are `step` before.
 template <int step>
 constexpr int lower(int lane) {
   return lane & step ? static_cast<int>(kLanes) + lane - step : lane;
 }
 
-// The lanes of b after it.
+// The same: those of b.
 template <int step>
 constexpr int upper(int lane) {
   return lane & step ? static_cast<int>(kLanes) + lane : lane + step;
@@ -47,7 +47,7 @@ inline void transpose(Floats* x) {
   if constexpr (step > 1) transpose<step / 2>(x);
 }
 
-// c (m, 16 * vectors) = a (m, depth) b (depth, 16 * vectors); entry (i, d) of a is at i * row + d * column.
+// c (rows, kLanes * vectors) = a (rows, depth) b (depth, kLanes * vectors); entry (i, d) of a is at i * row + d * column.
 template <int vectors, int rows>
 inline void tile(const float* a, int64_t row, int64_t column, int64_t depth, const float* b, int64_t b_row, float* c,
                  int64_t c_row) {
@@ -68,6 +68,7 @@ inline void tile(const float* a, int64_t row, int64_t column, int64_t depth, con
 
 constexpr int kWidest = kRegisters < 32 ? 2 : 4;  // vectors of a tile
 
+// The same of m rows.
 template <int vectors>
 void columns(const float* a, int64_t row, int64_t column, int64_t m, int64_t depth, const float* b, int64_t b_row,
              float* c, int64_t c_row) {
@@ -79,7 +80,7 @@ void columns(const float* a, int64_t row, int64_t column, int64_t m, int64_t dep
   for (; i < m; i++) tile<vectors, 1>(a + i * row, row, column, depth, b, b_row, c + i * c_row, c_row);
 }
 
-// c (m, n) = a b, with n a multiple of 16.
+// c (m, n) = a (m, depth) b (depth, n), with n a multiple of kLanes; c is contiguous.
 void multiply(const float* a, int64_t row, int64_t column, int64_t m, int64_t depth, const float* b, int64_t b_row,
               int64_t n, float* c) {
   int64_t j = 0;
@@ -95,12 +96,12 @@ void multiply(const float* a, int64_t row, int64_t column, int64_t m, int64_t de
   all_of(std::integral_constant<int, 1>());
 }
 
-// Successive queries and keys of a head.
+// Successive queries and keys of a head: the first ones, and their numbers.
 struct Part {
   int64_t query, queries, key, keys;
 };
 
-// A part of one head of one sentence, and the memory for it.
+// The attention of a part of one head (h) of one sentence (b) at a time, and a thread's memory for it.
 template <class Number>
 class Head {
  public:
@@ -122,7 +123,7 @@ class Head {
     write(out, given_.queries, b, h, part.query, part.queries, 1.0f);
   }
 
-  // `take_k` and `take_v` are called with the gradients of the part's keys and values (keys, size).
+  // of: the gradient of the output. `take_k` and `take_v` are given those of the part's keys and values (keys, size).
   template <class TakeK, class TakeV>
   void backward(int64_t b, int64_t h, const Part& part, const void* of, const int64_t* of_strides, void* of_q,
                 const TakeK& take_k, const TakeV& take_v) {
@@ -146,7 +147,7 @@ class Head {
     take_k(result_.data());
   }
 
-  // The results of `rows` positions from `first` on -> the place of this head in (batch, all rows, heads, size)
+  // The results (rows, size) of positions from `first` on, times a factor -> their places in (batch, all rows, heads, size).
   void write(void* to, int64_t all_rows, int64_t b, int64_t h, int64_t first, int64_t rows, float factor) const {
     write(to, result_.data(), all_rows, b, h, first, rows, factor);
   }
@@ -162,6 +163,7 @@ class Head {
  private:
   static int64_t whole_vectors(int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
 
+  // `rows` positions of a head from `first` on, times a factor -> to (rows, size), fp32.
   void read(const void* from, const int64_t* strides, int64_t b, int64_t h, int64_t first, int64_t rows, float factor,
             float* to) const {
     const Number* place = static_cast<const Number*>(from) + b * strides[0] + h * strides[1] + first * strides[2];
@@ -170,7 +172,7 @@ class Head {
         store(to + t * size_ + e, load_from(place + t * strides[2] + e) * factor);
   }
 
-  // x (keys, size) -> turned (size, width)
+  // x (keys, size) -> turned (size, width), transposed, with zeros after the last key
   void turn(const float* x, int64_t keys) {
     for (int64_t t = 0; t < width_; t += kLanes)
       for (int64_t e = 0; e < size_; e += kLanes) {
@@ -181,6 +183,7 @@ class Head {
       }
   }
 
+  // Read q, k and v of a part, and compute its weights (queries, width).
   void weigh(int64_t b, int64_t h, const Part& part) {
     width_ = whole_vectors(part.keys);
     read(given_.q, given_.strides, b, h, part.query, part.queries, scale_, q_.data());

@@ -26,7 +26,7 @@ struct TopList {
     std::fill(where, where + width, 0);
   }
 
-  // NaN never enters.
+  // The numbers at `from` to `to` - 1 of a row; NaN never enters.
   void offer(const float* row, int64_t from, int64_t to) {
     for (int64_t i = from; i < to; i++)
       if (row[i] > least) insert(row[i], offset + i);
@@ -49,10 +49,10 @@ struct TopList {
   }
 };
 
-constexpr int kSamples = 4;  // vectors; each lane holds the maximum of a share of the row
+constexpr int kSamples = 4;  // vectors; each lane holds the maximum of a share of a row
 
-// A lower bound of the `width`-th largest number: just below the `width`-th largest of the lanes' maxima. Without it most
-// early entries are pushed out again, and branches are unpredictable.
+// A lower bound of the `width`-th largest number: just below the `width`-th largest of the lanes' maxima, which are
+// overwritten. Without it most early entries are pushed out again, and branches are unpredictable.
 inline float lower_bound(Floats* samples, int64_t width) {
   float found = kNever;
   for (int64_t i = 0; i < width; i++) {
@@ -87,6 +87,7 @@ inline void offer_row(const float* row, int64_t size, TopList& best) {
   best.offer(row, first, size);
 }
 
+// The `width` largest numbers of a row and where they are, in falling order; minus infinity where there are fewer.
 inline void find_best(const float* row, int64_t size, int64_t width, float* values, int64_t* where) {
   TopList best{width, values, where, lower_bound(row, size, width)};
   best.clear();

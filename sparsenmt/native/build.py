@@ -30,9 +30,9 @@ from sparsenmt.native.sources import FLAGS, LIBRARIES, SourceFiles, is_intact, k
 
 COMMAND = "python -m sparsenmt.native.build"
 _CHOICE, _COMPILERS = "CXX", ("g++", "c++")
-_SECONDS = 600  # of one call of the compiler
+_SECONDS = 600  # that a call of the compiler may take
 _MOST_SHOWN = 200  # characters of its message
-_TUNED = ("-mtune=native",)  # instructions of the set, in the order that suits this processor
+_TUNED = ("-mtune=native",)  # the same instructions, in an order that suits this processor
 WITHOUT = "PyTorch's operators are used instead: decoding is slower, and has no products in bf16 and int8"
 """The cost of an installation without kernels."""
 
@@ -64,10 +64,11 @@ def find_compiler() -> list[str]:
 def compile_library(compiler: Sequence[str], files: SourceFiles, options: Sequence[str]) -> bytes:
     """Compile the sources of a library, side by side, and link them; return the bytes of the shared library.
 
-    It is not linked to OpenMP: its symbols are those that PyTorch has loaded.
+    It is not linked to OpenMP: it uses the functions of the one that PyTorch has loaded.
 
     Args:
-        options: of the compiler for a processor.
+        compiler: its command, from `find_compiler`.
+        options: of the compiler for a processor, beside those of all libraries.
 
     Raises:
         CompilerError: the compiler fails or takes too long.
@@ -86,6 +87,7 @@ def compile_library(compiler: Sequence[str], files: SourceFiles, options: Sequen
 
 
 def _run(command: list[str], folder: Path) -> None:
+    """Run a command of the compiler, with its temporary files in a folder; CompilerError unless it succeeds."""
     environment = {**os.environ, "TMPDIR": str(folder), "LC_ALL": "C"}
     try:
         done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, env=environment, timeout=_SECONDS)
@@ -104,6 +106,7 @@ def _run(command: list[str], folder: Path) -> None:
 
 
 Put = Callable[[SourceFiles, InstructionSet, bytes], object]
+"""Takes the bytes of a library that was built, to write them where it likes."""
 Report = Callable[[str], object]
 """Takes lines of progress and warnings."""
 
@@ -112,8 +115,6 @@ def build(sets: Iterable[InstructionSet], put: Put, report: Report) -> list[Inst
     """Build every library for instruction sets; one for which the compiler fails is reported and left out.
 
     Args:
-        put: takes the bytes of a library.
-
     Returns:
         the sets that all libraries are built for.
 
@@ -132,7 +133,7 @@ def _build(
     put: Put,
     report: Report,
 ) -> bool:
-    """Build libraries for an instruction set; False, and a warning, if the compiler fails."""
+    """Build libraries for an instruction set; False, after a warning, if the compiler fails. ``options``: its own."""
     try:
         for files in libraries:
             report(f"building kernels: {files.name} for {made_for.name}")

@@ -53,7 +53,7 @@ class ChoiceTable:
 
     @functools.cached_property
     def classes(self) -> dict[tuple[str, ...], list[tuple[tuple[int, ...], list[float | None]]]]:
-        """The sizes and ratios of the classes by their words."""
+        """Words of classes -> (sizes of a class, its ratios by column) of each class with these words."""
         found: dict[tuple[str, ...], list[tuple[tuple[int, ...], list[float | None]]]] = {}
         for name, ratios in self.ratios.items():
             words, sizes = class_parts(name)
@@ -62,7 +62,7 @@ class ChoiceTable:
 
 
 def class_name(kind: str, *sizes: object) -> str:
-    """The name of a class, of a kernel's name and of dtypes, words and sizes."""
+    """The name of a class: a kernel's name, then dtypes, words and sizes."""
     return " ".join(str(each).removeprefix("torch.") for each in (kind, *sizes))
 
 
@@ -98,6 +98,9 @@ def table_digest() -> str:
 class Choices:
     """The measured ratios for an instruction set.
 
+    Args:
+        instruction_set: its name; of one that was not measured, PyTorch's operators are preferred.
+
     Raises:
         UserError: the table is damaged or of another version.
     """
@@ -105,7 +108,7 @@ class Choices:
     def __init__(self, instruction_set: str) -> None:
         self._table = read_table()
         self._set = self._table.same.get(instruction_set, instruction_set)
-        self._known: dict[tuple[Any, ...], float] = {}
+        self._known: dict[tuple[Any, ...], float] = {}  # (threads, kind, sizes) -> ratio
 
     def __deepcopy__(self, memo: object) -> Choices:
         """Return the same object: the table is read once."""
@@ -132,6 +135,7 @@ class Choices:
         return self._known[problem]
 
     def _nearest(self, threads: int, name: str) -> float:
+        """`ratio` from the table; ``threads``: a number that is measured; ``name``: `class_name` of the problem."""
         words, numbers = class_parts(name)
         rows = [each for each in self._table.classes.get(words, ()) if len(each[0]) == len(numbers)]
         if not rows:
@@ -148,4 +152,5 @@ class Choices:
 
 
 def _distance(measured: tuple[int, ...], wanted: tuple[int, ...]) -> float:
+    """The sum of the absolute logarithms of the ratios of sizes."""
     return sum(abs(math.log(max(a, 1) / max(b, 1))) for a, b in zip(measured, wanted, strict=True))

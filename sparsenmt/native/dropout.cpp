@@ -9,7 +9,7 @@ constexpr int64_t kPart = 1 << 12;  // numbers that a thread takes at a time, a 
 
 typedef int16_t Draws __attribute__((vector_size(2 * kLanes)));
 
-// kLanes numbers. A product, not a choice: NaN stays NaN.
+// kLanes numbers: x times 0 or the scale, plus `added` (or null). A product, not a choice: NaN stays NaN.
 template <class Number>
 void drop_vector(const Number* x, const Number* added, const int16_t* draws, int threshold, float scale, Number* out) {
   Draws drawn;
@@ -52,11 +52,10 @@ void drop(const Number* x, const Number* added, const int16_t* draws, int64_t co
 // x, added (or null), draws and out: `count` numbers each. A number becomes zero where its draw is below the threshold.
 extern "C" void sparsenmt_drop(const void* x, const void* added, int bf16, const int16_t* draws, int64_t count,
                                int threshold, float scale, void* out, int threads) {
-  using sparsenmt::Bf16;
+  using namespace sparsenmt;
   if (bf16)
-    sparsenmt::drop(static_cast<const Bf16*>(x), static_cast<const Bf16*>(added), draws, count, threshold, scale,
-                    static_cast<Bf16*>(out), threads);
-  else
-    sparsenmt::drop(static_cast<const float*>(x), static_cast<const float*>(added), draws, count, threshold, scale,
-                    static_cast<float*>(out), threads);
+    return drop(static_cast<const Bf16*>(x), static_cast<const Bf16*>(added), draws, count, threshold, scale,
+                static_cast<Bf16*>(out), threads);
+  drop(static_cast<const float*>(x), static_cast<const float*>(added), draws, count, threshold, scale,
+       static_cast<float*>(out), threads);
 }

@@ -22,7 +22,7 @@ inline Floats load_from(const Bf16* p) {
 
 inline void store_to(float* p, Floats x) { store(p, x); }
 
-// To the nearest, of two the even one; NaN stays NaN.
+// Rounded to the nearest bf16, of two the even one; NaN stays NaN.
 inline void store_to(Bf16* p, Floats x) {
   Bits bits;
   std::memcpy(&bits, &x, sizeof bits);

@@ -3,8 +3,8 @@
 // A thread takes a few sentences at a time through all layers, without their padding: their rows stay in its cache from
 // one product to the next, and threads never wait for each other.
 //
-// B sentences, S positions of the longest, N rows of a few sentences, D dimension, H heads, E = D / H, F feed-forward
-// dimension.
+// B sentences, S positions of the longest, N positions of a few sentences together, D dimension, H heads, E = D / H,
+// F feed-forward dimension.
 
 #include <atomic>
 #include <memory>
@@ -38,7 +38,7 @@ struct Batch {
   float* out;              // (B, S, D): zeros where a sentence has no position
 };
 
-// Sentences that go through all layers together.
+// Sentences that go through all layers together, the last one excluded, and their positions.
 struct Part {
   int64_t first, last, rows;
 };
@@ -54,7 +54,7 @@ std::vector<Part> parts_of(const Batch& batch) {
   return parts;
 }
 
-// The work of one thread.
+// The work of one thread, and its memory, for parts of up to `most` positions.
 class Worker {
  public:
   Worker(const Batch& batch, int64_t most)
@@ -63,6 +63,7 @@ class Worker {
         context_(new float[most * batch.dimension]),
         rounded_(new float[std::max(most * (batch.dimension + 2), std::min(most, batch.block) * (batch.feed_forward + 2))]) {}
 
+  // Take a part through the first `count` layers.
   void run(const Part& part, const EncoderLayer* layers, int64_t count) {
     const int64_t D = batch_.dimension, S = batch_.width;
     rows_ = part.rows;
@@ -140,7 +141,7 @@ class Worker {
 }  // namespace sparsenmt
 #endif
 
-// Returns 0, or 1 without enough memory.
+// layers: `EncoderLayer`, of which the first `count` run; given: `Batch`. Returns 0, or 1 without enough memory.
 extern "C" int sparsenmt_encode(const void* layers, int64_t count, const void* given, int threads) {
 #ifdef SPARSENMT_PRODUCTS
   using namespace sparsenmt;

@@ -7,42 +7,25 @@ from __future__ import annotations
 
 import copy
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.native.address import address, allocating, check
-from sparsenmt.native.packing import PackedMatrix, PackedMatrixStruct, ProductLayout, fields, pack
-from sparsenmt.native.steps import HEAD_SIZES, NormStruct, NormWeights, distance, numbers, plain_product
+from sparsenmt.native.address import address, check
+from sparsenmt.native.packing import PackedMatrixStruct, fields
+from sparsenmt.native.steps import HEAD_SIZES, LayerFunctions, LayerWeights, NormStruct
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
 MATRICES = ("own", "own_out", "inner", "outer")
-_TOGETHER = 126  # rows of a thread at a time: nine tiles
-_BLOCK = 42  # rows of a feed-forward network at a time: three tiles, whose wide rows stay in the cache
-_TOLERANCE = 1e-5
-
-
-class EncoderFunctions:
-    """The library's functions for an encoder.
-
-    Args:
-        layout: of the packed matrices that it multiplies.
-    """
-
-    def __init__(self, library: ctypes.CDLL, layout: ProductLayout) -> None:
-        self.layout = layout
-        self.run = allocating(library.sparsenmt_encode)
-        self.run.argtypes = [_POINTER, _SIZE, _POINTER, ctypes.c_int]
-
-    def __deepcopy__(self, memo: object) -> EncoderFunctions:
-        """Return the same object: there is one library."""
-        return self
+_TOGETHER = 126  # positions that a thread takes through all layers at a time: nine tiles
+_BLOCK = 42  # positions of them in the feed-forward network: three tiles, whose F numbers each stay in the cache
 
 
 class _EncoderLayer(ctypes.Structure):
+    """The C struct of `PackedEncoderLayer`."""
+
     _fields_ = (
         *fields(PackedMatrixStruct, *MATRICES),
         *fields(NormStruct, "own_norm", "feed_forward_norm"),
@@ -50,6 +33,8 @@ class _EncoderLayer(ctypes.Structure):
 
 
 class _Batch(ctypes.Structure):
+    """The C struct of a batch: its sizes (width is S), options, and the addresses of lengths, states and results."""
+
     _fields_ = (
         *fields(_SIZE, "sentences", "width", "dimension", "feed_forward", "heads", "pre_norm", "together", "block"),
         ("epsilon", ctypes.c_double),
@@ -58,7 +43,7 @@ class _Batch(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class PackedEncoderLayer:
+class PackedEncoderLayer(LayerWeights):
     """The parameters of an encoder layer.
 
     Args:
@@ -67,32 +52,24 @@ class PackedEncoderLayer:
         norms: of self-attention and the feed-forward network.
     """
 
-    matrices: tuple[PackedMatrix, ...]
-    norms: tuple[NormWeights, ...]
-
-    @property
-    def weights(self) -> int:
-        """The number of weights in the matrices."""
-        return sum(each.inner * each.outer for each in self.matrices)
-
     def structure(self, size: int, wide: int) -> _EncoderLayer:
-        """The C struct, D = ``size`` and F = ``wide``."""
-        expected = list(matrix_shapes(size, wide).values())
-        check([(each.outer, each.inner) for each in self.matrices] == expected, f"matrices of the shapes {expected}")
+        """Make the C struct, for D = ``size`` and F = ``wide``; valid as long as this object."""
+        self.check_shapes(size, wide, cross=False)
         return _EncoderLayer(*(each.struct for each in self.matrices), *(each.pointers(size) for each in self.norms))
 
 
 class EncoderStack:
-    """The layers of an encoder, one for each execution step.
+    """The layers of an encoder, one for each execution step; they keep their tensors alive.
 
     Args:
         functions: of the library.
-        heads: of self-attention.
+        heads: H.
+        pre_norm, epsilon: as for `LayerStack`.
     """
 
     def __init__(
         self,
-        functions: EncoderFunctions,
+        functions: LayerFunctions,
         layers: Sequence[PackedEncoderLayer],
         *,
         heads: int,
@@ -106,11 +83,6 @@ class EncoderStack:
         check(whole, "heads of a size that attention is compiled for")
         self._layers = (_EncoderLayer * len(layers))(*(layer.structure(self._size, self._wide) for layer in layers))
         self._heads, self._pre_norm, self._epsilon = heads, pre_norm, epsilon
-
-    @property
-    def weights(self) -> int:
-        """The number of weights in the matrices of a layer."""
-        return self._given[0].weights
 
     @property
     def sizes(self) -> tuple[torch.dtype, int, int, int]:
@@ -127,7 +99,7 @@ class EncoderStack:
 
         Args:
             lengths: (B) int64, positions of each sentence, the others being padding on the right.
-            threads: each computes its own sentences.
+            threads: at most; each takes a few sentences at a time.
         """
         sentences, width, size = x.shape
         check(0 < count <= len(self._given), "a number of layers that there are")
@@ -140,62 +112,5 @@ class EncoderStack:
             address(x, torch.float32, sentences, width, self._size),
             out.data_ptr(),
         )
-        self._functions.run(ctypes.addressof(self._layers), count, ctypes.addressof(batch), threads)
+        self._functions.encode(ctypes.addressof(self._layers), count, ctypes.addressof(batch), threads)
         return out
-
-
-def matrix_shapes(size: int, wide: int) -> dict[str, tuple[int, int]]:
-    """The shapes of a layer's matrices by name."""
-    return dict(zip(MATRICES, ((3 * size, size), (size, size), (wide, size), (size, wide)), strict=True))
-
-
-def plain_layer(
-    x: Tensor, product: Callable[[str, Tensor], Tensor], hidden: Tensor, heads: int, pre_norm: bool
-) -> Tensor:
-    """The reference: a layer in PyTorch, with norms of weight 1 and bias 0.
-
-    Args:
-        x: (B, S, D).
-        product: returns the product of the matrix of this name and rows.
-        hidden: (B, 1, 1, S), minus infinity at padding, otherwise 0.
-    """
-    size = x.shape[-1]
-
-    def before(x: Tensor) -> Tensor:
-        return F.layer_norm(x, (size,)) if pre_norm else x
-
-    def after(x: Tensor) -> Tensor:
-        return x if pre_norm else F.layer_norm(x, (size,))
-
-    q, k, v = product("own", before(x)).unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind()
-    context = F.scaled_dot_product_attention(q, k, v, attn_mask=hidden)
-    x = after(x + product("own_out", context.transpose(1, 2).flatten(2)))
-    return after(x + product("outer", product("inner", before(x)).relu()))
-
-
-def error(functions: EncoderFunctions, threads: int) -> float:
-    """The largest deviation from PyTorch on small problems, relative to the tolerance."""
-    return max(_error(functions, threads, pre_norm) for pre_norm in (True, False)) / _TOLERANCE
-
-
-def _error(functions: EncoderFunctions, threads: int, pre_norm: bool) -> float:
-    size, wide, heads, count, width = 64, 96, 2, 2, 70
-    weights = [
-        {name: numbers(*shape, speed=1.1 + 0.2 * i + t) / 8 for i, (name, shape) in enumerate(shapes.items())}
-        for t in range(count)
-        for shapes in (matrix_shapes(size, wide),)
-    ]
-    norm = NormWeights(torch.ones(size), torch.zeros(size))
-    layers = [
-        PackedEncoderLayer(tuple(pack(each, None, torch.float32) for each in own.values()), (norm, norm))
-        for own in weights
-    ]
-    stack = EncoderStack(functions, layers, heads=heads, pre_norm=pre_norm, epsilon=1e-5)
-    lengths = torch.tensor([70, 1, 33, 60, 15, 2])
-    x = numbers(len(lengths), width, size, speed=0.6)
-    padding = torch.arange(width) >= lengths[:, None]
-    hidden = torch.zeros(padding.shape).masked_fill(padding, -torch.inf)[:, None, None]
-    found, expected = stack.run(x, lengths, count, threads), x
-    for own in weights:
-        expected = plain_layer(expected, plain_product(own), hidden, heads, pre_norm)
-    return distance(found, expected.masked_fill(padding[:, :, None], 0.0))

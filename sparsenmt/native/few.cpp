@@ -27,7 +27,7 @@ extern "C" int sparsenmt_attend(const float* queries, const int64_t* query_strid
                     bias ? bias + b * K : nullptr,
                     K,
                     scale};
-    attend_sized(E, head, Q, queries + b * query_strides[0] + h * query_strides[1], query_strides[2],
+    attend_sized(HeadSizes(), E, head, Q, queries + b * query_strides[0] + h * query_strides[1], query_strides[2],
                  out + (b * Q * H + h) * E, H * E, scratch);
   };
   Memory memory;

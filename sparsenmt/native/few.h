@@ -1,6 +1,7 @@
 // Softmax attention of few queries, over all scores or over the largest, on the CPU in fp32.
 //
 // A task is one head. Scores are written to a scratch row; keys and values are read once for up to five queries.
+// R queries at a time, V vectors of a head, E = V kLanes; steps are numbers of floats.
 
 #pragma once
 
@@ -12,9 +13,9 @@
 namespace sparsenmt {
 namespace {
 
-constexpr int kQueries = 4;     // read the keys together
-constexpr int kMost = 5;        // of five, the last does not read the keys alone
-constexpr int64_t kAhead = 16;  // keys are prefetched
+constexpr int kQueries = 4;     // that read the keys together
+constexpr int kMost = 5;        // the same, if the last one of five would read the keys alone
+constexpr int64_t kAhead = 16;  // keys ahead that are prefetched
 constexpr int kLine = 16;       // floats of a line of the cache
 
 // The keys and values of a head.
@@ -23,10 +24,10 @@ struct Head {
   int64_t key_step, value_step;  // from one position to the next
   const int32_t* slots;          // null, or the slot of each position
   int64_t key_slot, value_slot;  // from one slot to the next
-  const float* bias;             // null, or added to the scores
-  int64_t count;
-  float scale;
-  int64_t largest = 0;  // the softmax is over so many largest scores, and all that tie with the last; 0: over all
+  const float* bias;             // null, or added to the scores, one for each key
+  int64_t count;                 // of keys
+  float scale;                   // of the products, before the bias is added
+  int64_t largest = 0;  // the number of largest scores that the softmax is over, with all that tie with the last; 0: all
   float tolerance = 0;  // scores from t - tolerance (1 + |t|) on tie with t
 
   bool selects() const { return largest && largest < count; }
@@ -39,8 +40,8 @@ inline void fetch(const float* p) {
   for (int e = 0; e < V * kLanes; e += kLine) __builtin_prefetch(p + e);
 }
 
-// Vectors whose sums over the lanes are scores: of R queries for kKeys keys from t on, those of a query kBlock apart.
-// `here` keys are there; only if all are, registers keep what several products read.
+// Products of R queries with kKeys keys from t on: vectors, to be summed over their lanes, those of query r from r kBlock
+// on. If only `here` < kKeys keys are left, the others stay as they are.
 template <int R, int V, int kKeys, int kBlock>
 inline void key_products(const Head& head, int64_t t, int64_t here, const float* queries, int64_t query_step, Floats* products) {
   if (here < kKeys) {
@@ -77,7 +78,7 @@ inline void key_products(const Head& head, int64_t t, int64_t here, const float*
     for (int i = 0; i < kKeys; i++) products[r * kBlock + i] = found[r * kKeys + i];
 }
 
-// Scores of R queries, `width` apart. kLanes / R keys make a block of kLanes scores.
+// Scores (R, width) of R queries for all keys. The scores of kLanes / R keys are summed in one vector.
 template <int R, int V>
 void score(const Head& head, const float* queries, int64_t query_step, float* scores, int64_t width) {
   constexpr int kBlock = kLanes / R, kKeys = std::min(kBlock, 8);
@@ -167,6 +168,7 @@ void mix(const Head& head, const float* weights, int64_t width, const float* inv
   if constexpr (kRest) mix_part<R, V, kRest, kSelects, false>(head, weights, width, inverse, V - kRest, out, out_step);
 }
 
+// R queries, `query_step` apart -> out (R, E), `out_step` apart. scratch: R rows of all keys, up to whole vectors.
 template <int R, int V>
 void attend(const Head& head, const float* queries, int64_t query_step, float* out, int64_t out_step, float* scratch) {
   const int64_t width = (head.count + kLanes - 1) / kLanes * kLanes;
@@ -179,6 +181,7 @@ void attend(const Head& head, const float* queries, int64_t query_step, float* o
     mix<R, V, false>(head, scratch, width, inverse, out, out_step);
 }
 
+// The same of any number of queries.
 template <int V>
 void attend_all(const Head& head, int64_t queries, const float* from, int64_t query_step, float* out, int64_t out_step,
                 float* scratch) {
@@ -194,19 +197,13 @@ void attend_all(const Head& head, int64_t queries, const float* from, int64_t qu
     attend<1, V>(head, from + done * query_step, query_step, out + done * out_step, out_step, scratch);
 }
 
-void attend_sized(int64_t size, const Head& head, int64_t queries, const float* from, int64_t query_step, float* out,
-                  int64_t out_step, float* scratch) {
-  switch (size) {
-#define SPARSENMT_SIZE(E) \
-  case E: return attend_all<E / kLanes>(head, queries, from, query_step, out, out_step, scratch)
-    SPARSENMT_SIZE(16);
-    SPARSENMT_SIZE(32);
-    SPARSENMT_SIZE(48);
-    SPARSENMT_SIZE(64);
-    SPARSENMT_SIZE(96);
-    SPARSENMT_SIZE(128);
-#undef SPARSENMT_SIZE
-  }
+using HeadSizes = std::integer_sequence<int, 16, 32, 48, 64, 96, 128>;  // the same as in steps.py
+
+// The same of heads of a size (E) that is one of these, not known at compile time.
+template <int... kSizes>
+void attend_sized(std::integer_sequence<int, kSizes...>, int64_t size, const Head& head, int64_t queries, const float* from,
+                  int64_t query_step, float* out, int64_t out_step, float* scratch) {
+  ((size == kSizes ? attend_all<kSizes / kLanes>(head, queries, from, query_step, out, out_step, scratch) : void()), ...);
 }
 
 }  // namespace

@@ -8,48 +8,59 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sparsenmt.native.address import address, allocating, check
+from sparsenmt.native.address import address, check
+from sparsenmt.native.agreement import distance, largest_error, numbers
 from sparsenmt.native.choice import Choices
-from sparsenmt.native.library import Library, wanted
+from sparsenmt.native.library import Library, LoadedLibrary, wanted
 from sparsenmt.native.sources import TRAINING, set_of
-from sparsenmt.native.steps import numbers
-from sparsenmt.native.training_operators import LEVELS, HiddenKeys, plain_attention, plain_drop
 
-_LANES = 16
+_LANES = 16  # floats of the widest vector: head sizes are multiples of it
 _MOST_SIZE = 256  # of a head
+_LEVELS = 1 << 16  # values of the 16 random bits that decide about a number in dropout
 KERNEL_DTYPES = (torch.float32, torch.bfloat16)
 _NUMBERS = "numbers in fp32 or bf16"
 _TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
-_CHECKED_CORES = (1, 3)
 _CHECKED_ATTENTION = (
     *((6, 21, False, None), (21, 21, True, None)),
     *((50, 50, False, (3, 2)), (90, 90, False, (40, 30)), (70, 70, False, (9, 0))),
 )
 """Queries, keys, causal, reach."""
-_THREAD_WORK = 1 << 14  # numbers from which on one more thread pays
 _POINTER, _NUMBER, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
-_ARGUMENTS = {
+_FUNCTIONS = {
+    "sparsenmt_drop": [_POINTER, _POINTER, _NUMBER, _POINTER, _SIZE, _NUMBER, ctypes.c_float, _POINTER, _NUMBER],
+}
+_ALLOCATING = {
     "sparsenmt_loss": [_POINTER, _NUMBER, _SIZE, _SIZE, _POINTER, ctypes.c_float, _POINTER, _POINTER, _NUMBER],
-    "sparsenmt_drop": [
-        *[_POINTER, _POINTER, _NUMBER, _POINTER, _SIZE, _NUMBER, ctypes.c_float, _POINTER, _NUMBER],
-    ],
     "sparsenmt_attention": [_POINTER, _NUMBER, _POINTER, _NUMBER],
     "sparsenmt_attention_backward": [_POINTER, _NUMBER, *[_POINTER] * 5, _NUMBER],
 }
 
 
-_ALLOCATING = {f"sparsenmt_{name}" for name in ("loss", "attention", "attention_backward")}
+@dataclass(frozen=True)
+class HiddenKeys:
+    """The keys that attention does not see.
+
+    Args:
+        bias: (B, K) in fp32, added to the scores; minus infinity hides a key. None: no key is hidden for all queries.
+        causal: no query sees later keys.
+        reach: the keys before and after its own position that a query sees; None: all.
+    """
+
+    bias: Tensor | None = None
+    causal: bool = False
+    reach: tuple[int, int] | None = None
 
 
 class _Problem(ctypes.Structure):
-    """The C struct."""
+    """The C struct of an attention: its sizes, and the addresses of its inputs and of their strides in numbers."""
 
     _fields_ = (
         *((name, _SIZE) for name in ("batch", "heads", "queries", "keys", "size")),
@@ -58,27 +69,16 @@ class _Problem(ctypes.Structure):
     )
 
 
-class GradientKernels:
-    """The library's functions.
+class GradientKernels(LoadedLibrary):
+    """The functions of the library of training.
 
     Attributes:
-        cores: threads of every call; None: as many as its work is worth.
+        choice: the measured ratios for its instruction set.
     """
 
-    cores: int | None = None
-
     def __init__(self, path: Path) -> None:
-        self._library = ctypes.CDLL(str(path))
-        for name, arguments in _ARGUMENTS.items():
-            function = getattr(self._library, name)
-            function.argtypes, function.restype = arguments, None
-            if name in _ALLOCATING:
-                allocating(function)
+        super().__init__(path, _FUNCTIONS, _ALLOCATING)
         self.choice = Choices(set_of(path))
-
-    def __deepcopy__(self, memo: object) -> GradientKernels:
-        """Return the same object: copies of a model share the library."""
-        return self
 
     def loss(self, logits: Tensor, target: Tensor, share: float) -> tuple[Tensor, Tensor]:
         """Overwrite logits (N, V) by their softmax less ``share`` at the target (N).
@@ -90,7 +90,7 @@ class GradientKernels:
         check(logits.dtype in KERNEL_DTYPES, _NUMBERS)
         check(not len(target) or 0 <= int(target.min()) <= int(target.max()) < size, "targets in the vocabulary")
         own, logs = logits.new_empty(2, rows, dtype=torch.float32).unbind()
-        self._library.sparsenmt_loss(
+        self.library.sparsenmt_loss(
             *(address(logits, logits.dtype, rows, size), logits.dtype == torch.bfloat16, rows, size),
             *(address(target, torch.long, rows), share, address(own, torch.float32, rows)),
             *(address(logs, torch.float32, rows), self._threads(logits.numel())),
@@ -98,10 +98,13 @@ class GradientKernels:
         return own, logs
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, hidden: HiddenKeys) -> Tensor:
-        """q (B, H, Q, E), k and v (B, H, K, E) -> (B, H, Q, E), of which heads follow queries."""
+        """q (B, H, Q, E), k and v (B, H, K, E) -> (B, H, Q, E), a view of contiguous (B, Q, H, E).
+
+        Queries that see no key get zeros.
+        """
         problem, work = _problem(q, k, v, hidden)
         out = q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3])
-        self._library.sparsenmt_attention(
+        self.library.sparsenmt_attention(
             *(ctypes.addressof(problem), q.dtype == torch.bfloat16, out.data_ptr(), self._threads(work))
         )
         return out.transpose(1, 2)
@@ -109,12 +112,12 @@ class GradientKernels:
     def attend_back(
         self, q: Tensor, k: Tensor, v: Tensor, hidden: HiddenKeys, given: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The gradients of q, k and v from ``given`` (B, H, Q, E), that of the result of `attend`."""
+        """The gradients of q, k and v, strided as that of `attend`, from ``given`` (B, H, Q, E), that of its result."""
         problem, work = _problem(q, k, v, hidden)
         given = given if given.stride(-1) == 1 else given.contiguous()
         found = [x.new_empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]) for x in (q, k, v)]
         to = (address(each, q.dtype, *each.shape) for each in found)
-        self._library.sparsenmt_attention_backward(
+        self.library.sparsenmt_attention_backward(
             *(ctypes.addressof(problem), q.dtype == torch.bfloat16, address(given, q.dtype, *q.shape, free=3)),
             *((_SIZE * 3)(*given.stride()[:3]), *to, self._threads(work)),
         )
@@ -122,28 +125,29 @@ class GradientKernels:
         return of_q, of_k, of_v
 
     def drop(self, x: Tensor, draws: Tensor, dropped: int, added: Tensor | None) -> Tensor:
-        """Dropout of x, scaled to keep the expectation, plus ``added``: zeros with probability ``dropped`` / 65,536."""
+        """Dropout of x, scaled to keep the expectation, plus ``added`` of its shape.
+
+        Args:
+            draws: 16 random bits for each number of x, flat, int16.
+            dropped: a number becomes zero with probability ``dropped`` / 65,536.
+        """
         check(x.dtype in KERNEL_DTYPES, _NUMBERS)
         x, added = x.contiguous(), None if added is None else added.contiguous()
         result = torch.empty_like(x)
-        self._library.sparsenmt_drop(
+        self.library.sparsenmt_drop(
             address(x, x.dtype, *x.shape),
             None if added is None else address(added, x.dtype, *x.shape),
             x.dtype == torch.bfloat16,
             address(draws, torch.int16, x.numel()),
-            *(x.numel(), dropped - LEVELS // 2, LEVELS / (LEVELS - dropped)),
+            *(x.numel(), dropped - _LEVELS // 2, _LEVELS / (_LEVELS - dropped)),
             address(result, x.dtype, *x.shape),
             self._threads(x.numel()),
         )
         return result
 
-    def _threads(self, work: int) -> int:
-        worth = max(1, min(torch.get_num_threads(), work // _THREAD_WORK))
-        return worth if self.cores is None else self.cores
-
 
 def _problem(q: Tensor, k: Tensor, v: Tensor, hidden: HiddenKeys) -> tuple[_Problem, int]:
-    """The C struct, which keeps alive what it points to, and the number of multiplications of one product."""
+    """The C struct of an attention, valid as long as q, k and v, and the number of multiplications of one product."""
     (batch, heads, queries, size), keys = q.shape, k.shape[2]
     check(q.dtype in KERNEL_DTYPES, _NUMBERS)
     check(size % _LANES == 0 and keys > 0 and queries > 0, f"heads of a multiple of {_LANES}, and keys")
@@ -163,7 +167,7 @@ def _problem(q: Tensor, k: Tensor, v: Tensor, hidden: HiddenKeys) -> tuple[_Prob
 
 
 class _Attention(torch.autograd.Function):
-    """Attention by the kernel; the weights are computed anew for the gradients."""
+    """Attention by the kernel, whose bias gets no gradient; its weights are computed anew for those of q, k and v."""
 
     @staticmethod
     def forward(ctx: Any, found: GradientKernels, q: Tensor, k: Tensor, v: Tensor, hidden: HiddenKeys) -> Tensor:
@@ -207,35 +211,35 @@ def gradient_kernels() -> GradientKernels | None:
 
 @functools.cache
 def _found() -> GradientKernels | None:
-    return Library(TRAINING, _checked).find()
+    return Library(TRAINING, GradientKernels, error).find()
 
 
-def _checked(path: Path) -> GradientKernels | None:
-    """Load the library; None if it disagrees with PyTorch."""
-    found = GradientKernels(path)
-    return found if error(found) <= 1 else None
+def plain_attention(q: Tensor, k: Tensor, v: Tensor, hidden: HiddenKeys) -> Tensor:
+    """Compute `GradientKernels.attend` by PyTorch's operators, in the dtype of q."""
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    if hidden.bias is not None:
+        scores = scores + hidden.bias[:, None, None].to(scores.dtype)
+    later = torch.arange(k.shape[2]) - torch.arange(q.shape[2])[:, None]
+    if hidden.causal:
+        scores = scores.masked_fill(later > 0, -torch.inf)
+    if hidden.reach is not None:
+        scores = scores.masked_fill((later < -hidden.reach[0]) | (later > hidden.reach[1]), -torch.inf)
+    lost = (scores == -torch.inf).all(-1, keepdim=True)
+    return torch.softmax(scores.masked_fill(lost, 0.0), -1).masked_fill(lost, 0.0) @ v
 
 
 @torch.enable_grad()
 def error(found: GradientKernels) -> float:
-    """The largest deviation from PyTorch on small problems, by one thread and by several, relative to the tolerance."""
-    before, worst = found.cores, 0.0
-    try:
-        for cores in _CHECKED_CORES:
-            found.cores = cores
-            for dtype, tolerance in _TOLERANCE.items():
-                errors = [_loss_error(found, dtype), _dropout_error(found, dtype)]
-                errors += [_attention_error(found, dtype, *each) for each in _CHECKED_ATTENTION]
-                worst = max(worst, *(each / tolerance for each in errors))
-    finally:
-        found.cores = before
-    return worst
+    """The largest deviation from PyTorch in float64 on small problems, over the tolerance (`largest_error`)."""
 
+    def errors(threads: int) -> Iterator[float]:
+        for dtype, tolerance in _TOLERANCE.items():
+            yield _loss_error(found, dtype) / tolerance
+            yield _dropout_error(found, dtype) / tolerance
+            for each in _CHECKED_ATTENTION:
+                yield _attention_error(found, dtype, *each) / tolerance
 
-def _distance(found: Tensor, expected: Tensor) -> float:
-    """The largest difference, relative where values are above 1; infinity for NaN."""
-    differences = (found.double() - expected).abs() / expected.abs().clamp_min(1)
-    return float(differences.nan_to_num(nan=float("inf")).max())
+    return largest_error(found, errors)
 
 
 def _attention_error(
@@ -246,6 +250,7 @@ def _attention_error(
     causal: bool,
     reach: tuple[int, int] | None,
 ) -> float:
+    """The deviation of attention and its gradients, relative where numbers are above 1."""
     batch, heads, size = 2, 3, 32
     inputs = [numbers(batch, n, heads, size, speed=s) for n, s in ((queries, 0.7), (keys, 0.31), (keys, 1.3))]
     q, k, v = (x.to(dtype).transpose(1, 2) for x in inputs)
@@ -257,7 +262,7 @@ def _attention_error(
     expected = plain_attention(wide[0], wide[1], wide[2], hidden)
     slopes = torch.autograd.grad(expected, wide, given.double())
     results = found.attend(q, k, v, hidden), *found.attend_back(q, k, v, hidden, given)
-    return max(_distance(a, b) for a, b in zip(results, (expected.detach(), *slopes), strict=True))
+    return max(distance(a, b, relative=True) for a, b in zip(results, (expected.detach(), *slopes), strict=True))
 
 
 def _loss_error(found: GradientKernels, dtype: torch.dtype) -> float:
@@ -272,22 +277,21 @@ def _loss_error(found: GradientKernels, dtype: torch.dtype) -> float:
             (own, wide.gather(1, target[:, None]).squeeze(1)),
             (logs, wide.logsumexp(1)),
         )
-        worst = max(worst, *(_distance(a, b) for a, b in pairs))
+        worst = max(worst, *(distance(a, b, relative=True) for a, b in pairs))
     return worst
 
 
 def dropout_problem(count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Numbers, random bits for them, and numbers to add."""
-    draws = (torch.arange(count) * 12345 % LEVELS - LEVELS // 2).to(torch.int16)
+    """x, draws and added for `GradientKernels.drop`: ``count`` numbers each."""
+    draws = (torch.arange(count) * 12345 % _LEVELS - _LEVELS // 2).to(torch.int16)
     return numbers(count).to(dtype), draws, numbers(count, speed=1.3).to(dtype)
 
 
 def _dropout_error(found: GradientKernels, dtype: torch.dtype) -> float:
-    worst = 0.0
+    worst, dropped = 0.0, 20000
     for count in (3, 9001):
         x, draws, added = dropout_problem(count, dtype)
-        for more in (None, added):
-            wide = None if more is None else more.double()
-            expected = plain_drop(x.double(), draws, 20000, wide)
-            worst = max(worst, _distance(found.drop(x, draws, 20000, more), expected))
+        kept = torch.where(draws < dropped - _LEVELS // 2, 0.0, x.double() * (_LEVELS / (_LEVELS - dropped)))
+        for more, expected in ((None, kept), (added, kept + added)):
+            worst = max(worst, distance(found.drop(x, draws, dropped, more), expected, relative=True))
     return worst

@@ -18,7 +18,7 @@
 namespace sparsenmt {
 namespace {
 
-// The same as in greedy.py.
+// The arguments and results of a call; the same as in greedy.py.
 struct Search {
   const void* layers;       // as those of a step
   const LayerCache* caches;  // of every layer: the memory's keys, values and bias (B, K)
@@ -35,7 +35,7 @@ struct Search {
   float* scores;     // (B) their log-probability
 };
 
-// The sentences of one thread.
+// The sentences of one thread, at most N at a time: rows n, each with its sentence's number and list, and its output so far.
 class Group {
  public:
   Group(const Search& search, std::atomic<int64_t>& next) : search_(search), next_(next), sizes_(search.sizes) {
@@ -109,7 +109,7 @@ class Group {
     demand(sparsenmt_next_listed(&found, search_.table, &lists, out_.data(), 1));
   }
 
-  // Write the token of a row; true if its sentence has ended.
+  // Write the token that was found for row n; true if its sentence has ended.
   bool extend(int64_t n) {
     const int64_t b = sentence_[n];
     if (!(totals_[n] > kNever)) {  // NaN, too
@@ -125,7 +125,7 @@ class Group {
     return true;
   }
 
-  // Put the last row in the place of a row that has ended.
+  // Put the last row in the place of row n, which has ended.
   void remove(int64_t n) {
     const int64_t D = sizes_.dimension, K = sizes_.entries, from = --rows_;
     if (n == from) return;
@@ -151,7 +151,7 @@ class Group {
 }  // namespace sparsenmt
 #endif
 
-// Returns 0, or 1 without enough memory.
+// given: `Search`. Returns 0, or 1 without enough memory.
 extern "C" int sparsenmt_greedy(const void* given, int threads) {
 #ifdef SPARSENMT_PRODUCTS
   using namespace sparsenmt;

@@ -14,7 +14,7 @@ from pathlib import Path
 from sparsenmt.errors import UserError
 
 CAP = "SPARSENMT_NATIVE_ISA"
-"""The variable that names the best set to be used."""
+"""The environment variable that names the best set to be used: better ones are ignored."""
 
 _CPU_INFO = Path("/proc/cpuinfo")
 _AVX2 = ("-mavx2", "-mfma", "-mf16c", "-mbmi", "-mbmi2", "-mlzcnt")
@@ -38,7 +38,7 @@ class InstructionSet:
 
     Args:
         machines: names of the architecture, as `platform.machine` gives them.
-        needs: the features that Linux lists of a processor. It lists those whose registers it saves, and no others.
+        needs: features, as Linux lists them of the processor: only those whose registers it saves.
         flags: options of the compiler.
     """
 
@@ -69,15 +69,15 @@ def sets_of_machine() -> list[InstructionSet]:
     return [each for each in INSTRUCTION_SETS if platform.machine() in each.machines]
 
 
-def processor() -> str:
-    """The line of /proc/cpuinfo with the features of the processor."""
+def cpu_info(*names: str) -> str | None:
+    """The text after the first of these names in /proc/cpuinfo; None: it has none of them."""
     lines = _CPU_INFO.read_bytes().decode(errors="replace").split("\n") if _CPU_INFO.exists() else []
-    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(names)), None)
 
 
 def features() -> frozenset[str]:
     """The features of the processor that Linux lists."""
-    return frozenset(processor().partition(":")[2].split())
+    return frozenset((cpu_info("flags", "Features") or "").split())
 
 
 def cap() -> str | None:

@@ -30,13 +30,13 @@ constexpr int64_t kLine = 64;     // bytes of a line of the cache
 constexpr int64_t kTogether = 4;  // rows of the table that are multiplied with a vector of states at a time
 constexpr int64_t kFetched = 16;  // rows ahead that are prefetched
 
-// A state as the table's numbers.
+// A row of x in the kind of the table's numbers. In int8 a number is scale (u - zero) of its level u.
 struct State {
   const char* numbers;
-  float scale;  // of int8
-  float zero;
+  float scale, zero;  // of int8
 };
 
+// The type of products: whole numbers of int8.
 template <Kind kind>
 struct Sums {
   using Vector = Floats;
@@ -46,7 +46,7 @@ struct Sums<kInt8> {
   using Vector = Ints;
 };
 
-// The products of kLanes rows of the table with a state.
+// The products of kLanes rows of the table with a state, one in each lane.
 template <Kind kind>
 typename Sums<kind>::Vector products(const Table& table, const State& state, const char* const* rows) {
   using Vector = typename Sums<kind>::Vector;
@@ -69,7 +69,7 @@ typename Sums<kind>::Vector products(const Table& table, const State& state, con
   return sums(found);
 }
 
-// The logits of a list's tokens for the hypotheses of a sentence, `width` apart.
+// The logits (hypotheses, width) of a list's `count` tokens for the hypotheses of a sentence.
 template <Kind kind>
 void listed_logits(const Table& table, const int32_t* tokens, int64_t count, const State* states, int64_t hypotheses, float* logits,
                    int64_t width) {
@@ -100,6 +100,7 @@ void listed_logits(const Table& table, const int32_t* tokens, int64_t count, con
   }
 }
 
+// Round a row of x; `scratch`, of a row's bytes, holds the result, except of fp32.
 State round_state(const Table& table, const float* x, char* scratch) {
   State state{scratch, 0.0f, 0.0f};
   if (table.kind == kFp32) state.numbers = reinterpret_cast<const char*>(x);
@@ -113,6 +114,7 @@ State round_state(const Table& table, const float* x, char* scratch) {
   return state;
 }
 
+// Sentence b. scratch, logits: memory of the thread, made larger where needed.
 void listed_sentence(const Continuations& found, const Table& table, const TokenLists& lists, const float* x, int64_t b,
                      std::vector<char>& scratch, std::vector<float>& logits) {
   const int64_t J = found.hypotheses, count = lists.count[b], bytes = table.bytes();
@@ -138,7 +140,8 @@ void listed_sentence(const Continuations& found, const Table& table, const Token
 }  // namespace sparsenmt
 #endif
 
-// x (B J, D), contiguous. The tokens of the results are those of the vocabulary. Returns 0, or 1 without enough memory.
+// continuations: `Continuations`, whose tokens are those of the vocabulary; table: `Table`; lists: `TokenLists`; x (B J, D),
+// contiguous. Returns 0, or 1 without enough memory.
 extern "C" int sparsenmt_next_listed(const void* continuations, const void* table, const void* lists, const float* x,
                                      int threads) {
 #ifdef SPARSENMT_PRODUCTS
@@ -146,21 +149,17 @@ extern "C" int sparsenmt_next_listed(const void* continuations, const void* tabl
   const Continuations& found = *static_cast<const Continuations*>(continuations);
   const TokenLists& own = *static_cast<const TokenLists*>(lists);
   Memory memory;
-  const auto sentence = [&](int64_t b, std::vector<char>& scratch, std::vector<float>& logits) {
-    memory.run([&] { listed_sentence(found, *static_cast<const Table*>(table), own, x, b, scratch, logits); });
-  };
-  if (threads <= 1) {  // also for a thread of another region
+  const auto share = [&](int64_t thread, int64_t team) {
     std::vector<char> scratch;
     std::vector<float> logits;
-    for (int64_t b = 0; b < found.sentences; b++) sentence(b, scratch, logits);
+    for (int64_t b = found.sentences * thread / team; b < found.sentences * (thread + 1) / team; b++)
+      memory.run([&] { listed_sentence(found, *static_cast<const Table*>(table), own, x, b, scratch, logits); });
+  };
+  if (threads <= 1) {
+    share(0, 1);  // also for a thread of another region
   } else {
 #pragma omp parallel num_threads(threads)
-    {
-      std::vector<char> scratch;
-      std::vector<float> logits;
-#pragma omp for schedule(static)
-      for (int64_t b = 0; b < found.sentences; b++) sentence(b, scratch, logits);
-    }
+    share(omp_get_thread_num(), omp_get_num_threads());
   }
   if (memory.is_missing()) return memory.status();
   found.finish();

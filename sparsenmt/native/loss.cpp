@@ -8,7 +8,7 @@
 namespace sparsenmt {
 namespace {
 
-// logits -> p - share e_target; returns the log of the normalizer.
+// logits (V) -> p - share e_target, in their place; returns the log of the normalizer. scratch: V + kLanes floats.
 template <class Number>
 float solve(Number* logits, int64_t size, int64_t target, float share, float* scratch) {
   const int64_t whole = size - size % kLanes;
@@ -64,7 +64,6 @@ int rows(Number* logits, int64_t count, int64_t size, const int64_t* targets, fl
 extern "C" int sparsenmt_loss(void* logits, int bf16, int64_t count, int64_t size, const int64_t* targets, float share,
                               float* own, float* logs, int threads) {
   using namespace sparsenmt;
-  if (bf16)
-    return rows(static_cast<Bf16*>(logits), count, size, targets, share, own, logs, threads);
+  if (bf16) return rows(static_cast<Bf16*>(logits), count, size, targets, share, own, logs, threads);
   return rows(static_cast<float*>(logits), count, size, targets, share, own, logs, threads);
 }

@@ -43,6 +43,7 @@ __attribute__((noinline)) void tile(const float* a, int64_t a_step, const float*
     for (int c = 0; c < C; c++) store(out + r * out_step + c * kLanes, factors ? sums[r][c] * factors[r] : sums[r][c]);
 }
 
+// The same with any number of rows, `height`, up to kTileRows.
 template <int C>
 void tile_of(int64_t height, const float* a, int64_t a_step, const float* b, int64_t b_step, int64_t inner,
              const float* factors, float* out, int64_t out_step) {
@@ -74,6 +75,7 @@ float soften(float* scores, const float* bias, int64_t count, int64_t width) {
   return 1.0f / total(sum[0] + sum[1]);
 }
 
+// A thread's memory for one head of E = `size`: `width` keys, up to whole panels.
 struct Scratch {
   std::vector<float> panels, values, scores, queries, bias;
 
@@ -81,6 +83,7 @@ struct Scratch {
       : panels(width * size), values(width * size), scores(kBlock * width), queries(kBlock * size), bias(width) {}
 };
 
+// A head: queries (Q, E), keys and values (K, E), bias (K) or null -> out (Q, E). Steps: floats from a row to the next.
 void attend(const float* queries, int64_t query_step, int64_t query_count, const float* keys, int64_t key_step,
             const float* values, int64_t value_step, const float* bias, int64_t count, int64_t size, float* out,
             int64_t out_step, Scratch& scratch) {
@@ -143,17 +146,15 @@ extern "C" int sparsenmt_attend_many(const float* queries, const int64_t* query_
   };
   const int64_t width = (K + kPanel - 1) / kPanel * kPanel;
   Memory memory;
-  if (threads <= 1) {  // also for a thread of another region
+  const auto share = [&](int64_t thread, int64_t team) {
     const auto scratch = memory.make<Scratch>(width, E);
-    for (int64_t i = 0; i < B * H && scratch; i++) head(i, *scratch);
-    return memory.status();
-  }
+    for (int64_t i = B * H * thread / team; scratch && i < B * H * (thread + 1) / team; i++) head(i, *scratch);
+  };
+  if (threads <= 1) {
+    share(0, 1);  // also for a thread of another region
+  } else {
 #pragma omp parallel num_threads(threads)
-  {
-    const auto scratch = memory.make<Scratch>(width, E);
-#pragma omp for schedule(static)
-    for (int64_t i = 0; i < B * H; i++)
-      if (scratch) head(i, *scratch);
+    share(omp_get_thread_num(), omp_get_num_threads());
   }
   return memory.status();
 }

@@ -1,5 +1,5 @@
-// Memory that a kernel asks for. There may be none, and an exception must leave neither a parallel region nor a function
-// that is called from C: it would end the process.
+// Memory that the threads of a call ask for, and their numbers. There may be no memory, and an exception must leave neither
+// a parallel region nor a function that is called from C: it would end the process.
 
 #pragma once
 
@@ -8,6 +8,14 @@
 #include <memory>
 #include <new>
 #include <utility>
+
+#ifdef _OPENMP  // declared here: GCC's header may not be installed
+extern "C" int omp_get_thread_num();
+extern "C" int omp_get_num_threads();
+#else
+inline int omp_get_thread_num() { return 0; }
+inline int omp_get_num_threads() { return 1; }
+#endif
 
 namespace sparsenmt {
 
@@ -35,14 +43,14 @@ class Memory {
 
   bool is_missing() const { return missing_.load(std::memory_order_relaxed); }
 
-  // The result of a function that is called from C.
+  // The result of a function that is called from C: 1 without enough memory, otherwise 0.
   int status() const { return is_missing() ? 1 : 0; }
 
  private:
   std::atomic<bool> missing_{false};
 };
 
-// Of a kernel that another one calls within `Memory::run`.
+// Throw unless the status of a kernel, called within `Memory::run` of another one, is 0.
 inline void demand(int status) {
   if (status) throw std::bad_alloc();
 }

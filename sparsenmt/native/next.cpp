@@ -12,17 +12,13 @@
 #include "vocabulary.h"
 
 #ifdef SPARSENMT_PRODUCTS
-#ifdef _OPENMP  // declared here: GCC's header may not be installed
-extern "C" int omp_get_thread_num();
-extern "C" int omp_get_num_threads();
-#endif
-
 namespace sparsenmt {
 namespace {
 
-constexpr int64_t kRows = 128;  // whose logits are in the cache together
+constexpr int64_t kRows = 128;  // rows whose logits of a part are in the cache together
 static_assert(kPart % kColumns == 0, "parts are of whole panels");
 
+// The search of a call: x (N, D), `threads` threads at most.
 class Search {
  public:
   Search(const Continuations& continuations, const Matrix& matrix, const float* x, int64_t threads)
@@ -56,11 +52,12 @@ class Search {
  private:
   int64_t row_bytes() const { return 4 * matrix_.groups() + 8; }
 
+  // The product of `here` rows from `top` on, to logits (here, kPart).
   Product product(int64_t top, int64_t here, float* logits) const {
     return Product(matrix_, x_ + top * matrix_.inner, here, nullptr, false, logits, rounded_.get() + top * row_bytes());
   }
 
-  // Of row n, found by a thread.
+  // The best tokens of row n in the parts of a thread.
   TopList list(int64_t n, int64_t thread) {
     const int64_t at = (thread * rows_ + n) * continuations_.width;
     return {continuations_.width, values_.data() + at, where_.data() + at, kNever};
@@ -71,6 +68,7 @@ class Search {
     int64_t first, last;
   };
 
+  // Find the best tokens, and the normalisers, of `here` rows from `top` on in some parts.
   void read(int64_t top, int64_t here, const Parts& parts, int64_t thread, float* logits, std::vector<TopList>& best) {
     const Product multiplied = product(top, here, logits);
     best.clear();
@@ -86,6 +84,7 @@ class Search {
     }
   }
 
+  // Merge what all threads have found of row n.
   void put_together(int64_t n, int64_t threads) {
     const int64_t width = continuations_.width;
     TopList best{width, continuations_.values + n * width, continuations_.indices + n * width, kNever};
@@ -100,17 +99,17 @@ class Search {
   const Matrix& matrix_;
   const float* x_;
   const int64_t rows_, parts_;
-  const std::unique_ptr<char[]> rounded_;
+  const std::unique_ptr<char[]> rounded_;  // scratch of products
   std::vector<Normaliser> normalisers_;  // (N, parts)
   std::vector<float> values_;            // (threads, N, width)
-  std::vector<int64_t> where_;
+  std::vector<int64_t> where_;           // the same: tokens
 };
 
 }  // namespace
 }  // namespace sparsenmt
 #endif
 
-// x (B H, D), contiguous. Returns 0, or 1 without enough memory.
+// continuations: `Continuations`, packed: `Matrix`, x (B H, D), contiguous. Returns 0, or 1 without enough memory.
 extern "C" int sparsenmt_next(const void* continuations, const void* packed, const float* x, int threads) {
 #ifdef SPARSENMT_PRODUCTS
   using namespace sparsenmt;
@@ -119,13 +118,7 @@ extern "C" int sparsenmt_next(const void* continuations, const void* packed, con
   const auto search = memory.make<Search>(found, *static_cast<const Matrix*>(packed), x, threads);
   if (!search) return memory.status();
 #pragma omp parallel num_threads(threads) if (threads > 1)
-  {
-#ifdef _OPENMP
-    search->run(omp_get_thread_num(), omp_get_num_threads(), memory);
-#else
-    search->run(0, 1, memory);
-#endif
-  }
+  search->run(omp_get_thread_num(), omp_get_num_threads(), memory);
   if (!memory.is_missing()) found.finish();
   return memory.status();
 #else

@@ -7,11 +7,12 @@
 namespace sparsenmt {
 namespace {
 
+// The parameters; the same as in steps.py.
 struct Norm {
   const float *weight, *bias;  // (D)
 };
 
-// size: D, a whole number of vectors. out may be x.
+// x (D) -> out (D), which may be x; size: D, a whole number of vectors.
 inline void normalize(const float* x, const Norm& norm, float epsilon, int64_t size, float* out) {
   Floats sum = {};
   for (int64_t i = 0; i < size; i += kLanes) sum += load(x + i);

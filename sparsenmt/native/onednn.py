@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sparsenmt.native.agreement import distance
 from sparsenmt.native.choice import Choices
 from sparsenmt.native.instruction_sets import usable_sets
 from sparsenmt.native.library import wanted
@@ -42,9 +43,9 @@ class Product:
     It is computed outside of autograd.
 
     Args:
-        rows: how many rows inputs will have; the weight is reordered here. PyTorch multiplies inputs of fewer rows, as
-            the last of a batch: oneDNN would make a kernel for each of their numbers.
-        transposed: True for ``x @ weight``.
+        rows: N of the inputs. The weight is reordered here; PyTorch multiplies inputs of fewer rows, as the last of a
+            batch: oneDNN would make a kernel for each of their numbers.
+        transposed: True for ``x @ weight``: `in` and `out` change places.
         inputs: how many inputs will be multiplied with the reordered weight.
     """
 
@@ -88,24 +89,25 @@ class _Linear(torch.autograd.Function):
 
 
 def _rows(x: Tensor) -> int:
+    """N of x (..., in)."""
     return x.shape[:-1].numel()
 
 
 def _suits(weight: Tensor, rows: int) -> bool:
-    """Return True if there may be a faster product than PyTorch's."""
+    """Return True if oneDNN multiplies such a weight (out, in) with N ``rows``, and the product is no small one."""
     if weight.dtype != torch.float32 or weight.device.type != "cpu" or rows * weight.numel() < _LEAST_WORK:
         return False
     return wanted() and works(torch.float32)
 
 
 def reorder(matrix: Tensor, rows: int) -> Tensor:
-    """Reorder a weight (out, in) for inputs of about this many rows."""
+    """Reorder a weight (out, in) for inputs of about N ``rows``; a copy, which only `multiply` reads."""
     packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(matrix, rows)
     return packed
 
 
 def multiply(x: Tensor, packed: Tensor, bias: Tensor | None, activation: str = "none") -> Tensor:
-    """x (..., in), a reordered weight (out, in), bias (out) -> (..., out)."""
+    """x (..., in), a weight (out, in) from `reorder`, bias (out) -> activation(x weight' + bias), (..., out)."""
     name, algorithm = _NAMES[activation]
     result: Tensor = torch.ops.mkldnn._linear_pointwise(x.contiguous(), packed, bias, name, [], algorithm)
     return result
@@ -113,7 +115,7 @@ def multiply(x: Tensor, packed: Tensor, bias: Tensor | None, activation: str = "
 
 @functools.cache
 def works(dtype: torch.dtype) -> bool:
-    """Return True if the private operators exist and agree with PyTorch's, in all that is asked of them."""
+    """Return True if PyTorch's private operators exist and agree with the public ones in this dtype."""
     if dtype not in _TOLERANCES or not torch.backends.mkldnn.is_available():
         return False
     x, bias = (torch.linspace(-1, 1, 5 * 48).view(5, 48).cos(), torch.linspace(-1, 1, 32))
@@ -128,13 +130,11 @@ def works(dtype: torch.dtype) -> bool:
         return False
     product = F.linear(x, weight)
     expected = [F.linear(x, weight, bias)] * 2 + [activate(product) for activate in activations]
-    errors = [
-        (ours.float() - theirs.float()).abs().max() / theirs.float().abs().max()
-        for ours, theirs in zip(found, expected, strict=True)
-    ]
-    return float(torch.stack(errors).max()) <= _TOLERANCES[dtype]
+    pairs = ((ours.float(), theirs.float()) for ours, theirs in zip(found, expected, strict=True))
+    return max(distance(ours, theirs) / float(theirs.abs().max()) for ours, theirs in pairs) <= _TOLERANCES[dtype]
 
 
 @functools.cache
 def _choices() -> Choices:
+    """The ratios for the best instruction set of this processor."""
     return Choices(next((each.name for each in usable_sets()), ""))

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from sparsenmt.native.address import address, check
 
-_COLUMNS = 32  # of a panel of weights
-_LEVELS = 127
+_COLUMNS = 32  # of the weights' N, in a panel
+_LEVELS = 127  # the largest absolute value of an int8 weight
 _ROWS_AT_ONCE = 2048  # that are rounded to int8: the intermediate results of a whole table would double its memory
 _VECTOR_BYTES = 64
-_STRUCT = "_struct"  # the attribute
+_STRUCT = "_struct"  # the attribute that holds an object's C struct
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 """Numbers of the dtypes of packed matrices in the library."""
 
@@ -44,14 +44,15 @@ S = TypeVar("S", bound=ctypes.Structure)
 
 
 class _WithStruct(Generic[S]):
-    """An object with a C struct that points to its tensors."""
+    """An object with a C struct that points to its tensors, made when it is first needed."""
 
     def _make(self) -> S:
+        """Make the C struct; ValueError if a tensor has another dtype or shape than the library reads."""
         raise NotImplementedError
 
     @property
     def struct(self) -> S:
-        """The C struct, valid as long as this object: one, also if several threads ask for it at the same time."""
+        """The C struct, valid as long as this object; one, also for several threads at the same time."""
         known: S | None = vars(self).get(_STRUCT)
         return vars(self).setdefault(_STRUCT, self._make()) if known is None else known
 
@@ -62,37 +63,31 @@ class _WithStruct(Generic[S]):
 
 @dataclass(frozen=True)
 class PackedMatrix(_WithStruct[PackedMatrixStruct]):
-    """A matrix (N, D) in the layout of `Kernels.product`."""
+    """A matrix (N, D) in the layout of `Kernels.product`; of int8, a weight is its level times the scale of its row."""
 
-    panels: Tensor
-    bias: Tensor | None  # (N)
-    inner: int
-    outer: int
+    panels: Tensor  # (N / 32, D / group, 32, group), rounded up; the numbers of a group have 4 bytes together
+    bias: Tensor | None  # (N) fp32
+    inner: int  # D
+    outer: int  # N
     dtype: torch.dtype
-    scales: Tensor | None = None  # (N), of int8
-    sums: Tensor | None = None  # (N), of int8, over the inner dimension
+    scales: Tensor | None = None  # (N) fp32, of int8
+    sums: Tensor | None = None  # (N) int32, of int8: of a row's levels
     most_of_pair: int = 0  # of int8, see `ProductLayout`
 
     def _make(self) -> PackedMatrixStruct:
         group, count = 4 // self.dtype.itemsize, self.outer
         shape = (-(-count // _COLUMNS), -(-self.inner // group), _COLUMNS, group)
-        scales = sums = None
-        if self.dtype == torch.int8:
-            if self.scales is None or self.sums is None:
-                raise ValueError("a matrix packed to int8 needs scales and sums")
-            scales, sums = address(self.scales, torch.float32, count), address(self.sums, torch.int32, count)
-        bias = None if self.bias is None else address(self.bias, torch.float32, count)
         panels = address(self.panels, self.dtype, *shape)
-        return PackedMatrixStruct(panels, scales, sums, bias, self.inner, self.outer, KINDS[self.dtype])
+        return PackedMatrixStruct(panels, *_by_row(self), self.inner, self.outer, KINDS[self.dtype])
 
     def rows(self, numbers: Tensor) -> Tensor:
-        """Return rows of a matrix of fp32, with the bits that were packed: numbers (...) -> (..., D)."""
+        """Numbers (...) of rows -> (..., D): rows of a matrix of fp32, bit for bit; ValueError for another dtype."""
         if self.dtype != torch.float32:
             raise ValueError(f"a matrix that was rounded to {self.dtype} has lost its rows")
         return self.panels[numbers // _COLUMNS, :, numbers % _COLUMNS, 0]
 
     def scratch(self, rows: int) -> int:
-        """Bytes of scratch for a product with ``rows`` rows."""
+        """Bytes of scratch for a product with inputs of ``rows`` rows."""
         return rows * (4 * self.panels.shape[1] + 8)
 
 
@@ -107,12 +102,12 @@ class RowTableStruct(ctypes.Structure):
 
 @dataclass(frozen=True)
 class RowTable(_WithStruct[RowTableStruct]):
-    """A matrix (N, D) of which a product reads single rows, `Kernels.next_listed`."""
+    """A matrix (N, D) of which a product reads single rows, `Kernels.next_listed`; int8 as in `PackedMatrix`."""
 
-    rows: Tensor
-    bias: Tensor | None  # (N)
-    scales: Tensor | None = None  # (N), of int8
-    sums: Tensor | None = None  # (N), of int8, over the inner dimension
+    rows: Tensor  # (N, D), contiguous
+    bias: Tensor | None  # (N) fp32
+    scales: Tensor | None = None  # (N) fp32, of int8
+    sums: Tensor | None = None  # (N) int32, of int8: of a row's levels
     most_of_pair: int = 0  # of int8, see `ProductLayout`
 
     @property
@@ -131,13 +126,15 @@ class RowTable(_WithStruct[RowTableStruct]):
         return self.rows.shape[1]
 
     def _make(self) -> RowTableStruct:
-        scales = None if self.scales is None else address(self.scales, torch.float32, self.outer)
-        sums = None if self.sums is None else address(self.sums, torch.int32, self.outer)
-        bias = None if self.bias is None else address(self.bias, torch.float32, self.outer)
-        if self.dtype == torch.int8 and (scales is None or sums is None):
-            raise ValueError("a table of int8 needs scales and sums")
-        rows = address(self.rows, self.rows.dtype, self.outer, self.inner)
-        return RowTableStruct(rows, scales, sums, bias, self.inner, KINDS[self.rows.dtype])
+        rows = address(self.rows, self.dtype, self.outer, self.inner)
+        return RowTableStruct(rows, *_by_row(self), self.inner, KINDS[self.dtype])
+
+
+def _by_row(packed: PackedMatrix | RowTable) -> list[int | None]:
+    """The addresses of a matrix's scales, sums and bias, null for None; ValueError if int8 lacks scales or sums."""
+    check(packed.dtype != torch.int8 or not (packed.scales is None or packed.sums is None), "scales and sums of int8")
+    parts = ((packed.scales, torch.float32), (packed.sums, torch.int32), (packed.bias, torch.float32))
+    return [None if each is None else address(each, dtype, packed.outer) for each, dtype in parts]
 
 
 @dataclass(frozen=True)
@@ -162,7 +159,7 @@ class ProductLayout:
         return row_table(weight, bias, dtype, self.most_of_pair)
 
     def check(self, *packed: PackedMatrix | RowTable) -> None:
-        """Raise ValueError if the library has no products of such a matrix."""
+        """Raise ValueError unless the library has products of all these matrices."""
         check({each.dtype for each in packed} <= self.dtypes, "a processor with products of these dtypes")
         pairs = {each.most_of_pair for each in packed if each.dtype == torch.int8}
         check(pairs <= {self.most_of_pair}, f"int8 weights packed for sums of two up to {self.most_of_pair}")
@@ -203,11 +200,12 @@ def pack(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, most_of_pair: 
 
 
 def _plain(bias: Tensor | None) -> Tensor | None:
+    """A bias (N) as kernels read it: fp32, contiguous, without a gradient; a copy only if it is otherwise."""
     return None if bias is None else bias.detach().float().contiguous()
 
 
 def _levels(weight: Tensor, most_of_pair: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(N, D) -> int8 levels (N, D), the scales (N) and the sums (N) of its rows."""
+    """(N, D) fp32 -> int8 levels (N, D), the scales (N) fp32 of its rows, and the sums (N) int32 of their levels."""
     scales, sums = weight.new_empty(weight.shape[0]), torch.empty(weight.shape[0], dtype=torch.int32)
     levels = ask_for_huge_pages(torch.empty(weight.shape, dtype=torch.int8))
     for first in range(0, weight.shape[0], _ROWS_AT_ONCE):
@@ -222,13 +220,13 @@ def _levels(weight: Tensor, most_of_pair: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _largest_pair(weight: Tensor) -> Tensor:
-    """(N, D) -> (N): the largest sum of two neighbours 2i, 2i + 1, regardless of its sign."""
+    """(N, D) -> (N): the largest absolute sum of two neighbours 2i and 2i + 1 in a row."""
     filled = F.pad(weight, (0, weight.shape[1] % 2))
     return (filled[:, ::2] + filled[:, 1::2]).abs().amax(1)
 
 
 def _panels(weight: Tensor, group: int) -> Tensor:
-    """(N, D) -> (panels, groups, columns of a panel, group), padded with zeros."""
+    """(N, D) -> `PackedMatrix.panels`, a copy, padded with zeros; ``group``: numbers of 4 bytes together."""
     outer, inner = weight.shape
     missing = (0, -inner % group, 0, -outer % _COLUMNS)
     filled = F.pad(weight, missing) if any(missing) else weight

@@ -50,14 +50,14 @@ constexpr int kLevels = 255, kMostOfPair = 0;
 #endif
 
 struct ProductArguments {
-  const Word *rows, *panels;
+  const Word *rows, *panels;  // (N, groups), rounded as the weights are; (columns / 32, groups, 32)
   int64_t groups;  // of 4 bytes, along the inner dimension
-  int64_t columns;
-  const float* column_scale;
+  int64_t columns;  // of the results: rows of the weight
+  const float* column_scale;  // (columns), of int8, as the next one
   const int32_t* column_sum;
-  const float* row_scale;
+  const float* row_scale;  // (N), of int8, as the next one
   const float* row_zero;
-  const float *bias, *added;  // either may be null
+  const float *bias, *added;  // (columns); (N, columns), added after the ReLU; either may be null
   bool relu;
   float* out;
   int64_t step, origin;  // of the rows of `out` and `added`; their first column
@@ -65,7 +65,7 @@ struct ProductArguments {
   int64_t at(int64_t row, int64_t column) const { return row * step + column - origin; }
 };
 
-// The scales and offsets of int8 columns.
+// The scales, and the sums over the inner dimension, of a vector of int8 columns.
 struct Columns {
   Floats scale, sum;
 };
@@ -76,7 +76,7 @@ inline Floats rescaled(Ints sums, const Columns& columns, float row_scale, float
   return centred * (columns.scale * row_scale) + bias;
 }
 
-// From the sums of a vector of columns to results.
+// From the sums of a vector of columns, which begins with `column`, to results.
 template <Kind kind>
 class Finish {
  public:
@@ -137,7 +137,7 @@ class Finish {
 struct ProductRange {
   int64_t top, bottom;  // rows
   int64_t first, last;  // panels
-  int64_t width = 0;    // 0, or of rows of the results, which begin with the first panel then
+  int64_t width = 0;    // 0: results are those of all columns; otherwise of a row of results, from the first panel on
 };
 
 // The next panel, of which each of some tiles fetches its share into the cache, in turns of kTurn groups: panels that come
@@ -153,6 +153,7 @@ class Fetch {
     from_ = reinterpret_cast<const char*>(arguments.panels + next) + tile * lines_ * kLine * (arguments.groups / kTurn);
   }
 
+  // Fetch what belongs to the turn that begins with a group.
   void turn(int64_t group) const {
     const char* line = from_ + group / kTurn * lines_ * kLine;
     for (int64_t i = 0; i < lines_; i++) __builtin_prefetch(line + i * kLine, 0, 2);

@@ -87,6 +87,7 @@ __attribute__((noinline)) void tile(const ProductArguments& arguments, int64_t r
   }
 }
 
+// A part of a product, by tiles of equal height, as far as possible.
 template <Kind kind>
 void multiply(const ProductArguments& arguments, const ProductRange& part) {
 #ifdef SPARSENMT_AMX
@@ -105,6 +106,7 @@ void multiply(const ProductArguments& arguments, const ProductRange& part) {
 }
 
 #ifdef SPARSENMT_BF16
+// x (size) -> out (padded) in bf16, with zeros after the last number.
 void round_bf16(const float* x, int64_t size, int64_t padded, uint16_t* out) {
   int64_t i = 0;
   for (; i + kLanes <= size; i += kLanes) {
@@ -117,12 +119,11 @@ void round_bf16(const float* x, int64_t size, int64_t padded, uint16_t* out) {
   }
   std::fill(out + size, out + padded, 0);
 }
-
 #endif
 
 #ifdef SPARSENMT_INT8
 #ifdef __ARM_FEATURE_DOTPROD
-constexpr int kStoredLess = 128;  // its products are of signed bytes
+constexpr int kStoredLess = 128;  // subtracted from levels in memory, as products are of signed bytes
 #else
 constexpr int kStoredLess = 0;
 #endif
@@ -156,7 +157,7 @@ struct Bounds {
   }
 };
 
-// The levels of numbers, which are divided by the scale, to the first `count` bytes from `out` on.
+// The levels of numbers, already divided by the scale, to the first `count` bytes from `out` on.
 inline void store_levels(uint8_t* out, int64_t count, Floats numbers, Ints zero) {
 #if defined(__AVX512F__)
   __m512i level = _mm512_max_epi32(_mm512_add_epi32(_mm512_cvtps_epi32((__m512)numbers), (__m512i)zero), _mm512_setzero_si512());
@@ -194,7 +195,8 @@ inline void store_levels_of_four(uint8_t* out, const float* x, Floats inverse, I
 }
 #endif
 
-// A NaN anywhere in a row makes its scale NaN, and so all its results.
+// x (size) -> out (padded) levels, with zeros after the last one, the scale and the offset: x = scale (level - zero). A NaN
+// anywhere in a row makes its scale NaN, and so all its results.
 void round_int8(const float* x, int64_t size, int64_t padded, uint8_t* out, float* scale, float* zero) {
   constexpr int kTogether = 4;  // vectors, so that none waits for the one before
   Bounds bounds[kTogether];
@@ -219,7 +221,6 @@ void round_int8(const float* x, int64_t size, int64_t padded, uint8_t* out, floa
   if (i < size) store_levels(out + i, size - i, load_part(x + i, size - i, 0.0f) * inverse, added);
   std::fill(out + size, out + padded, 0);
 }
-
 #endif
 
 // A packed matrix; the same as in packing.py.
@@ -252,6 +253,7 @@ class Product {
             matrix.outer, 0};
   }
 
+  // Round rows `top` to `bottom` - 1 to the kind of the weights.
   void round(int64_t top, int64_t bottom) const {
     if (matrix_.kind == kFp32) return;
     [[maybe_unused]] const int64_t inner = matrix_.inner;

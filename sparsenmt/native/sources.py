@@ -27,7 +27,7 @@ def kernel_folder() -> Path:
 
 
 def more_flags() -> list[str]:
-    """The options of the compiler that SPARSENMT_NATIVE_FLAGS adds."""
+    """The options of the compiler that SPARSENMT_NATIVE_FLAGS adds to all others."""
     return os.environ.get(_MORE_FLAGS, "").split()
 
 
@@ -38,9 +38,9 @@ class SourceFiles:
     Args:
         name: of the library.
         folder: of its files, in the package.
-        sources: C++ files.
-        headers: the files that they include.
-        flags: compiler options, added after the common ones.
+        sources: names of the C++ files.
+        headers: names of the files that they include.
+        flags: compiler options, added after `FLAGS`.
     """
 
     name: str
@@ -61,7 +61,7 @@ class SourceFiles:
         return found.hexdigest()[:_DIGITS]
 
     def file_name(self, made_for: InstructionSet, data: bytes) -> str:
-        """The name of a built library, with `digest` and the hash of its bytes."""
+        """The name of a built library: NAME-SET-DIGEST-HASH.so, with `digest` and the hash of its bytes, ``data``."""
         return f"{self.name}-{made_for.name}-{self.digest()}-{_hash(data)}.so"
 
     def built(self, made_for: InstructionSet) -> Iterator[Path]:
@@ -121,4 +121,5 @@ def is_intact(library: Path) -> bool:
 
 
 def _hash(data: bytes) -> str:
+    """The first hexadecimal digits of SHA-256."""
     return hashlib.sha256(data).hexdigest()[:_DIGITS]

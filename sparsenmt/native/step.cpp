@@ -4,8 +4,7 @@
 // goes into reading weights: each thread multiplies all rows with a part of the columns and computes a part of the heads,
 // with barriers in between.
 //
-// N rows, R hypotheses a sentence, B = N / R sentences, D dimension, H heads, E = D / H, F feed-forward dimension,
-// T positions so far, the new one included, K entries of the memory, S slots.
+// Shapes as in step.h; F feed-forward dimension. The hypotheses of a sentence, N / B, are adjacent rows.
 
 #include <vector>
 
@@ -14,19 +13,16 @@
 #include "step.h"
 
 #ifdef SPARSENMT_PRODUCTS
-#ifdef _OPENMP  // declared here: GCC's header may not be installed
-extern "C" int omp_get_thread_num();
-extern "C" int omp_get_num_threads();
-#endif
-
 namespace sparsenmt {
 namespace {
 
-constexpr int64_t kManyRows = 14;  // from so many rows on a thread works on its own ones
+constexpr int64_t kManyRows = 14;  // rows of each thread from which on it works on its own sentences
 
+// A row of the widest result of a product, in floats; a row of the scratch of a product.
 int64_t widest(const Sizes& sizes) { return std::max(3 * sizes.dimension, sizes.feed_forward); }
 int64_t rounded_bytes(const Sizes& sizes) { return 4 * std::max(sizes.dimension, sizes.feed_forward) + 8; }
 
+// Intermediate results of a step, in the caller's memory: as many floats as `floats` says.
 struct Scratch {
   float *normed, *wide, *context;  // (N, D), (N, max(3 D, F)), (N, D)
   char* rounded;                   // (N, max(4 D, 4 F) + 8)
@@ -68,6 +64,7 @@ class Worker {
     copies().reserve(most);  // nothing is allocated between barriers
   }
 
+  // Take x through a layer.
   void pass(const Layer& layer, const LayerCache& cache) {
     project(layer.own, before(layer.own_norm), nullptr, false, wide_);
     if (layer.recurrent) {
@@ -86,6 +83,7 @@ class Worker {
     after(layer.feed_forward_norm);
   }
 
+  // Write the thread's rows of x, normalised unless there are no parameters, to out (N, D).
   void finish(const Norm& norm, float* out) const {
     const int64_t D = sizes_.dimension;
     for (int64_t n = top_; n < bottom_; n++) {
@@ -105,6 +103,7 @@ class Worker {
     }
   }
 
+  // The input of a part of a layer: x, normalised with pre-norm. Of the thread's own rows, as `after`.
   const float* before(const Norm& norm) const {
     if (!sizes_.pre_norm) return x_;
     const int64_t D = sizes_.dimension;
@@ -118,6 +117,7 @@ class Worker {
     for (int64_t n = top_; n < bottom_; n++) normalize(x_ + n * D, norm, sizes_.epsilon, D, x_ + n * D);
   }
 
+  // out = relu(from matrix' + bias) + added, of all rows of the region.
   void project(const Matrix& matrix, const float* from, const float* added, bool relu, float* out) const {
     const Product product(matrix, from, rows_, added, relu, out, rounded_);
     product.round(top_, bottom_);
@@ -130,7 +130,7 @@ class Worker {
     barrier();
   }
 
-  // The recurrent cell of the thread's own rows: c = z + f (c - z) with f = sigmoid(g), and x gets its ReLU added.
+  // The recurrent cell of the thread's own rows: states (N, D) get c = z + f (c - z) with f = sigmoid(g), and x its ReLU.
   void advance(float* states) const {
     const int64_t D = sizes_.dimension;
     for (int64_t n = top_; n < bottom_; n++) {
@@ -145,7 +145,8 @@ class Worker {
     }
   }
 
-  // A range of heads of rows or sentences: with few rows a part of all, otherwise all of the thread's own.
+  // Heads of rows or sentences, numbered row * H + head, the last one excluded: with few rows the thread's share of all,
+  // otherwise those of its own.
   struct Tasks {
     int64_t first, last;
   };
@@ -156,6 +157,7 @@ class Worker {
     return {first * H, last * H};
   }
 
+  // Write the new keys and values to the cache, and attend to all so far: the heads' outputs are in the context.
   void attend_own(const LayerCache& cache, int64_t largest, float tolerance) {
     const int64_t D = sizes_.dimension, H = sizes_.heads, E = D / H, step = cache.slots * D, last = sizes_.length - 1;
     const Tasks own = tasks(rows_, top_, bottom_);
@@ -167,7 +169,7 @@ class Worker {
       std::copy(row + 2 * D, row + 2 * D + E, cache.values + written);
       const Head head{cache.keys + seen, cache.values + seen, step, step, slots_ + n * sizes_.slot_stride + from, D, D,
                       nullptr, sizes_.length - from, scale(E), largest, tolerance};
-      attend_sized(E, head, 1, row, 3 * D, context_ + n * D + h * E, D, scores_.data());
+      attend_sized(HeadSizes(), E, head, 1, row, 3 * D, context_ + n * D + h * E, D, scores_.data());
     }
     barrier();
   }
@@ -180,7 +182,7 @@ class Worker {
       const int64_t offset = ((cache.memory_rows ? cache.memory_rows[b] : b) * H + h) * K * E;
       const Head head{cache.memory_keys + offset, cache.memory_values + offset, E, E, nullptr, 0, 0,
                       cache.memory_bias ? cache.memory_bias + b * K : nullptr, K, scale(E), largest, tolerance};
-      attend_sized(E, head, hypotheses_, wide_ + row, D, context_ + row, D, scores_.data());
+      attend_sized(HeadSizes(), E, head, hypotheses_, wide_ + row, D, context_ + row, D, scores_.data());
     }
     barrier();
   }
@@ -225,9 +227,7 @@ extern "C" int sparsenmt_step(const void* layers, const void* caches, int64_t co
   const Layer* layer = static_cast<const Layer*>(layers);
   const LayerCache* cache = static_cast<const LayerCache*>(caches);
   Memory memory;
-  const auto make = [&](int64_t thread, int64_t team) {
-    return memory.make<Worker>(given, parts, slots, x, thread, team);
-  };
+  const auto make = [&](int64_t thread, int64_t team) { return memory.make<Worker>(given, parts, slots, x, thread, team); };
   const auto run = [&](Worker& worker) {
     for (int64_t t = 0; t < count; t++) worker.pass(layer[t], cache[t]);
     worker.finish({norm_weight, norm_bias}, out);
@@ -238,11 +238,7 @@ extern "C" int sparsenmt_step(const void* layers, const void* caches, int64_t co
   }
 #pragma omp parallel num_threads(threads)
   {
-#ifdef _OPENMP
     const auto worker = make(omp_get_thread_num(), omp_get_num_threads());
-#else
-    const auto worker = make(0, 1);
-#endif
 #pragma omp barrier
     if (!memory.is_missing()) run(*worker);  // all threads, or none: they wait for each other
   }

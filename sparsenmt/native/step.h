@@ -31,7 +31,7 @@ struct LayerCache {
   int64_t slots;
 };
 
-// The same as in steps.py.
+// The sizes of a step; the same as in steps.py. length: T, entries: K.
 struct Sizes {
   int64_t rows, sentences, dimension, feed_forward, heads, length, entries, slot_stride;
   int64_t pre_norm;

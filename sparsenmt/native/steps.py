@@ -8,42 +8,41 @@ from __future__ import annotations
 
 import copy
 import ctypes
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.native.address import address, allocating, check
-from sparsenmt.native.packing import PackedMatrix, PackedMatrixStruct, ProductLayout, fields, pack
+from sparsenmt.native.packing import PackedMatrix, PackedMatrixStruct, ProductLayout, fields
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
 HEAD_SIZES = frozenset({16, 32, 48, 64, 96, 128})  # heads that attention is compiled for
 MATRICES = ("own", "own_out", "query", "cross_out", "inner", "outer")
-_TOLERANCE = 1e-5
+"""Names of a decoder layer's matrices, in the order of the C struct; own: of self-attention's queries, keys and values
+at once, or of a recurrent layer's projections; inner, outer: of the feed-forward network."""
 
 
-class StepFunctions:
-    """The library's functions for a decoding step.
+class LayerFunctions:
+    """The library's functions for whole layers: steps of a decoder, their floats of scratch, searches, encoders.
 
     Args:
+        library: the library of decoding.
         layout: of the packed matrices that it multiplies.
     """
 
     def __init__(self, library: ctypes.CDLL, layout: ProductLayout) -> None:
-        self.layout = layout
-        self.run = allocating(library.sparsenmt_step)
-        self.run.argtypes = [_POINTER, _POINTER, _SIZE, *[_POINTER] * 7, ctypes.c_int]
-        self.greedy = allocating(library.sparsenmt_greedy)
-        self.greedy.argtypes = [_POINTER, ctypes.c_int]
-        self.scratch = library.sparsenmt_step_scratch
-        self.scratch.argtypes = [_POINTER]
-        self.scratch.restype = _SIZE
+        self.layout, self.scratch = layout, library.sparsenmt_step_scratch
+        self.step, self.search = allocating(library.sparsenmt_step), allocating(library.sparsenmt_greedy)
+        self.encode = allocating(library.sparsenmt_encode)
+        self.scratch.argtypes, self.scratch.restype = [_POINTER], _SIZE
+        self.step.argtypes = [_POINTER, _POINTER, _SIZE, *[_POINTER] * 7, ctypes.c_int]
+        self.search.argtypes = [_POINTER, ctypes.c_int]
+        self.encode.argtypes = [_POINTER, _SIZE, _POINTER, ctypes.c_int]
 
-    def __deepcopy__(self, memo: object) -> StepFunctions:
+    def __deepcopy__(self, memo: object) -> LayerFunctions:
         """Return the same object: there is one library."""
         return self
 
@@ -55,6 +54,8 @@ class NormStruct(ctypes.Structure):
 
 
 class _Layer(ctypes.Structure):
+    """The C struct of `PackedLayer`."""
+
     _fields_ = (
         *fields(PackedMatrixStruct, *MATRICES),
         *fields(NormStruct, "own_norm", "cross_norm", "feed_forward_norm"),
@@ -64,7 +65,7 @@ class _Layer(ctypes.Structure):
 
 
 class LayerCacheStruct(ctypes.Structure):
-    """The C struct of what a layer reads."""
+    """The C struct of `LayerCache`: addresses of its tensors, null for None, and S."""
 
     _fields_ = (
         *fields(_POINTER, "keys", "values", "state", "memory_keys", "memory_values", "memory_rows", "memory_bias"),
@@ -73,7 +74,7 @@ class LayerCacheStruct(ctypes.Structure):
 
 
 class SizesStruct(ctypes.Structure):
-    """The C struct of the sizes of a step."""
+    """The C struct of a step's sizes: N, B, D, F, H, T and K in this order, then the stride of ``slots``."""
 
     _fields_ = (
         *fields(_SIZE, "rows", "sentences", "dimension", "feed_forward", "heads"),
@@ -81,6 +82,19 @@ class SizesStruct(ctypes.Structure):
         ("epsilon", ctypes.c_double),
         ("starts", _POINTER),
     )
+
+
+def matrix_shapes(size: int, wide: int, *, recurrent: bool = False, cross: bool = True) -> dict[str, tuple[int, int]]:
+    """Name -> shape (out, in) of a layer's matrices, in the order of the C struct, with D = ``size`` and F = ``wide``.
+
+    Args:
+        recurrent: the layer has a recurrent cell in the place of self-attention.
+        cross: the layer has cross-attention.
+    """
+    shapes = {name: (size, size) for name in MATRICES}
+    shapes |= {"own": ((2 if recurrent else 3) * size, size), "inner": (wide, size), "outer": (size, wide)}
+    left_out = ["own_out"] * recurrent + ["query", "cross_out"] * (not cross)
+    return {name: shape for name, shape in shapes.items() if name not in left_out}
 
 
 @dataclass(frozen=True)
@@ -91,12 +105,30 @@ class NormWeights:
     bias: Tensor
 
     def pointers(self, size: int) -> NormStruct:
-        """The C struct, D = ``size``."""
+        """Make the C struct, for D = ``size``; valid as long as this object."""
         return NormStruct(*(address(each, torch.float32, size) for each in (self.weight, self.bias)))
 
 
 @dataclass(frozen=True)
-class PackedLayer:
+class LayerWeights:
+    """The matrices of a layer, in the order of `matrix_shapes`, and its norms, in the order of the C struct."""
+
+    matrices: tuple[PackedMatrix, ...]
+    norms: tuple[NormWeights, ...]
+
+    @property
+    def weights(self) -> int:
+        """The number of weights in the matrices."""
+        return sum(each.inner * each.outer for each in self.matrices)
+
+    def check_shapes(self, size: int, wide: int, **kind: bool) -> None:
+        """Raise ValueError unless the matrices have the shapes of a layer; ``kind``: options of `matrix_shapes`."""
+        expected = list(matrix_shapes(size, wide, **kind).values())
+        check([(each.outer, each.inner) for each in self.matrices] == expected, f"matrices of the shapes {expected}")
+
+
+@dataclass(frozen=True)
+class PackedLayer(LayerWeights):
     """The parameters of a decoder layer.
 
     Args:
@@ -105,27 +137,19 @@ class PackedLayer:
             ``recurrent``, both projections of the cell in one in the place of the first two.
         norms: of self-attention, cross-attention and the feed-forward network.
         largest: of self- and cross-attention: the number of largest scores that the softmax is over; 0: all.
-        tolerances: of both: scores from t - tolerance * (1 + |t|) on, t the last of the largest, take part, too.
+        tolerances: of both: where t is the last of the largest scores, those from t - tolerance * (1 + |t|) on take
+            part, too, so that rounding decides nothing.
         recurrent: in the place of self-attention, the state c becomes f c + (1 - f) z of the projections z and g, with
             f = sigmoid(g), and its ReLU is the output.
     """
 
-    matrices: tuple[PackedMatrix, ...]
-    norms: tuple[NormWeights, ...]
     largest: tuple[int, int] = (0, 0)
     tolerances: tuple[float, float] = (0.0, 0.0)
     recurrent: bool = False
 
-    @property
-    def weights(self) -> int:
-        """The number of weights in the matrices."""
-        return sum(each.inner * each.outer for each in self.matrices)
-
     def structure(self, size: int, wide: int) -> _Layer:
-        """The C struct, D = ``size`` and F = ``wide``."""
-        own = [(2 * size, size)] if self.recurrent else [(3 * size, size), (size, size)]
-        expected = [*own, *[(size, size)] * 2, (wide, size), (size, wide)]
-        check([(each.outer, each.inner) for each in self.matrices] == expected, f"matrices of the shapes {expected}")
+        """Make the C struct, for D = ``size`` and F = ``wide``; valid as long as this object."""
+        self.check_shapes(size, wide, recurrent=self.recurrent)
         check(min(self.largest) >= 0, "a number of largest scores that is not negative")
         matrices = [each.struct for each in self.matrices]
         if self.recurrent:
@@ -136,18 +160,18 @@ class PackedLayer:
 
 @dataclass(frozen=True)
 class LayerCache:
-    """The keys and values that a layer reads, fp32; the new position of self-attention's is written."""
+    """The keys and values that a layer reads in a step, fp32; those of the new position, T - 1, are written by it."""
 
     keys: Tensor | None  # (T, S, H, E); None with a state
     values: Tensor | None  # (T, S, H, E)
-    memory_keys: Tensor  # (..., H, K, E), contiguous
-    memory_values: Tensor  # (..., H, K, E), contiguous
+    memory_keys: Tensor  # (rows of the memory, H, K, E), contiguous
+    memory_values: Tensor  # (rows of the memory, H, K, E), contiguous
     memory_rows: Tensor | None  # (B) int64: each sentence's row of these; None: all, in order
     memory_bias: Tensor | None  # (B, ..., K), contiguous: added to the scores; minus infinity hides an entry
     state: Tensor | None = None  # (N, D), contiguous: of a recurrent layer, before the new position; it is overwritten
 
     def structure(self, sizes: SizesStruct) -> LayerCacheStruct:
-        """The C struct."""
+        """Make the C struct, for a step of these sizes; valid as long as this object."""
         if self.keys is None or self.values is None:
             check(self.state is not None, "a state, where there are no keys and values")
             state = cast(Tensor, self.state)
@@ -159,16 +183,13 @@ class LayerCache:
         return self.memory_structure(sizes, keys=keys, values=values, slots=slots)
 
     def memory_structure(self, sizes: SizesStruct, **own: int) -> LayerCacheStruct:
-        """The C struct of the memory alone. ``own``: its other fields."""
+        """Make the C struct of the memory alone; ``own``: values of its other fields, otherwise null or 0."""
         memory, bias = (sizes.heads, sizes.entries, sizes.dimension // sizes.heads), self.memory_bias
         stored = sizes.sentences if self.memory_rows is None else self.memory_keys.shape[0]
         check(bias is None or bias.numel() == sizes.sentences * sizes.entries, "a bias for each entry of the memory")
-        keys, values = (
-            address(each, torch.float32, stored, *memory) for each in (self.memory_keys, self.memory_values)
-        )
         return LayerCacheStruct(
-            memory_keys=keys,
-            memory_values=values,
+            memory_keys=address(self.memory_keys, torch.float32, stored, *memory),
+            memory_values=address(self.memory_values, torch.float32, stored, *memory),
             memory_rows=None if self.memory_rows is None else address(self.memory_rows, torch.int64, sizes.sentences),
             memory_bias=None if bias is None else address(bias, torch.float32, *bias.shape),
             **own,
@@ -176,17 +197,19 @@ class LayerCache:
 
 
 class LayerStack:
-    """The layers of a decoder, one for each execution step.
+    """The layers of a decoder, one for each execution step; they keep their tensors alive.
 
     Args:
-        step: the library's functions.
-        heads: of both attentions.
-        last: the normalisation after the last layer, if there is one.
+        functions: of the library.
+        heads: H, of both attentions.
+        last: the normalisation after the last layer; None: there is none.
+        pre_norm: True: the input of each part of a layer is normalised; False: its sum with the part's output.
+        epsilon: of all normalisations.
     """
 
     def __init__(
         self,
-        step: StepFunctions,
+        functions: LayerFunctions,
         layers: Sequence[PackedLayer],
         *,
         heads: int,
@@ -194,15 +217,13 @@ class LayerStack:
         pre_norm: bool,
         epsilon: float,
     ) -> None:
-        self.step = step
+        self.functions = functions
         self._given, self._norm = tuple(layers), last  # keeps alive what the pointers point to
-        self._size, self.feed_forward = layers[0].matrices[-1].outer, layers[0].matrices[-1].inner
-        step.layout.check(*(each for layer in layers for each in layer.matrices))
-        check(
-            self._size % heads == 0 and self._size // heads in HEAD_SIZES,
-            "heads of a size that attention is compiled for",
-        )
-        self._layers = (_Layer * len(layers))(*(layer.structure(self._size, self.feed_forward) for layer in layers))
+        self._size, self._wide = layers[0].matrices[-1].outer, layers[0].matrices[-1].inner
+        functions.layout.check(*(each for layer in layers for each in layer.matrices))
+        whole = self._size % heads == 0 and self._size // heads in HEAD_SIZES
+        check(whole, "heads of a size that attention is compiled for")
+        self._layers = (_Layer * len(layers))(*(layer.structure(self._size, self._wide) for layer in layers))
         self.last = NormStruct(None, None) if last is None else last.pointers(self._size)
         self._heads, self._pre_norm, self._epsilon = heads, pre_norm, epsilon
 
@@ -210,17 +231,17 @@ class LayerStack:
         """Make a copy whose structs point to its own tensors."""
         layers, last = copy.deepcopy((self._given, self._norm), memo)
         return LayerStack(
-            self.step, layers, heads=self._heads, last=last, pre_norm=self._pre_norm, epsilon=self._epsilon
+            self.functions, layers, heads=self._heads, last=last, pre_norm=self._pre_norm, epsilon=self._epsilon
         )
 
     def sizes(self, rows: int, sentences: int, entries: int) -> SizesStruct:
-        """The C struct of a step without positions of self-attention."""
-        sizes = SizesStruct(rows, sentences, self._size, self.feed_forward, self._heads)
+        """Make the C struct of a step with N, B and K; the fields for self-attention (T, slots, starts) are 0."""
+        sizes = SizesStruct(rows, sentences, self._size, self._wide, self._heads)
         sizes.entries, sizes.pre_norm, sizes.epsilon = entries, self._pre_norm, self._epsilon
         return sizes
 
     def recurrent_layers(self, count: int) -> int:
-        """The address of the first ``count`` layers, which must all be recurrent."""
+        """The address of the layers' C structs; ValueError unless the first ``count`` exist and are recurrent."""
         check(0 < count <= len(self._given), "a cache for each layer that runs")
         check(all(layer.recurrent for layer in self._given[:count]), "layers that are recurrent")
         return ctypes.addressof(self._layers)
@@ -231,8 +252,10 @@ class LayerStack:
         """x (N, D), contiguous, which is overwritten -> (N, D), after as many layers as there are caches.
 
         Args:
+            caches: of the first layers; they share B, K and ``memory_rows``. The rows of a sentence are adjacent.
             slots: (N, T) int32: the slot of a row's keys and values at every position; at the last, row n is in slot n.
-            starts: (B) int64, contiguous: the first position of each sentence; None: 0.
+            threads: that share the work.
+            starts: (B) int64, contiguous: the first position that each sentence's rows attend to; None: 0.
         """
         check(0 < len(caches) <= len(self._layers), "a cache for each layer that runs")
         (rows, length), memory, left = slots.shape, caches[0].memory_keys, caches[0].memory_rows
@@ -242,145 +265,15 @@ class LayerStack:
         sizes.length, sizes.slot_stride = length, slots.stride(0)
         sizes.starts = None if starts is None else address(starts, torch.int64, sentences)
         given = address(x, torch.float32, rows, self._size)
-        scratch = x.new_empty(self.step.scratch(ctypes.addressof(sizes)))
+        scratch = x.new_empty(self.functions.scratch(ctypes.addressof(sizes)))
         out = torch.empty_like(x)
         for layer, cache in zip(self._given, caches, strict=False):
             check(layer.recurrent == (cache.state is not None), "a state for each recurrent layer, and no other")
         structures = (LayerCacheStruct * len(caches))(*(cache.structure(sizes) for cache in caches))
-        self.step.run(
-            ctypes.addressof(self._layers),
-            ctypes.addressof(structures),
-            len(caches),
-            self.last.weight,
-            self.last.bias,
-            ctypes.addressof(sizes),
-            address(slots, torch.int32, rows, length, free=1),
-            given,
-            scratch.data_ptr(),
-            out.data_ptr(),
-            threads,
+        self.functions.step(
+            *(ctypes.addressof(self._layers), ctypes.addressof(structures), len(caches)),
+            *(self.last.weight, self.last.bias, ctypes.addressof(sizes)),
+            *(address(slots, torch.int32, rows, length, free=1), given),
+            *(scratch.data_ptr(), out.data_ptr(), threads),
         )
         return out
-
-
-def numbers(*shape: int, speed: float = 0.7) -> Tensor:
-    """Deterministic numbers of both signs."""
-    return (torch.arange(math.prod(shape), dtype=torch.float32).view(shape) * speed).sin()
-
-
-def distance(found: Tensor, expected: Tensor) -> float:
-    """The largest absolute difference; infinity for NaN."""
-    return float((found - expected).abs().nan_to_num(nan=math.inf).max())
-
-
-def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | float, largest: int) -> Tensor:
-    scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5 + bias
-    if largest:
-        scores = scores.masked_fill(scores < scores.topk(largest, -1).values[..., -1:], -math.inf)
-    context: Tensor = scores.softmax(-1) @ v
-    return context
-
-
-def gather(stored: Tensor, slots: Tensor) -> Tensor:
-    """stored (T, S, H, E), slots (N, T) -> (N, H, T, E)."""
-    index = (slots + torch.arange(slots.shape[1]) * stored.shape[1]).flatten()
-    picked: Tensor = stored.flatten(0, 1).index_select(0, index).unflatten(0, slots.shape)
-    return picked.transpose(1, 2)
-
-
-def plain_product(weights: Mapping[str, Tensor]) -> Callable[[str, Tensor], Tensor]:
-    """Return the product of rows with the matrix of a name, in PyTorch."""
-    return lambda name, x: x @ weights[name].T
-
-
-def plain_layer(
-    x: Tensor,
-    product: Callable[[str, Tensor], Tensor],
-    cache: LayerCache,
-    slots: Tensor,
-    starts: Tensor,
-    heads: int,
-    pre_norm: bool,
-    largest: Sequence[int],
-) -> Tensor:
-    """The reference: a layer in PyTorch, with norms of weight 1 and bias 0.
-
-    product: returns the product of the matrix of this name and rows.
-    """
-    (rows, size), sentences = x.shape, cache.memory_keys.shape[0]
-
-    def before(x: Tensor) -> Tensor:
-        return F.layer_norm(x, (size,)) if pre_norm else x
-
-    def after(x: Tensor) -> Tensor:
-        return x if pre_norm else F.layer_norm(x, (size,))
-
-    if cache.keys is None or cache.values is None:
-        state = cast(Tensor, cache.state)
-        candidate, forget = product("own", before(x)).chunk(2, -1)
-        x = after(x + state.lerp_(candidate, torch.sigmoid(-forget)).relu())
-    else:
-        q, k, v = product("own", before(x)).view(rows, 3, heads, -1).unbind(1)
-        last = slots.shape[1] - 1
-        cache.keys[last, :rows], cache.values[last, :rows] = k, v
-        keys, values = gather(cache.keys, slots), gather(cache.values, slots)
-        before_start = torch.arange(last + 1) < starts.repeat_interleave(rows // sentences)[:, None]
-        hidden = torch.zeros(rows, 1, 1, last + 1).masked_fill(before_start[:, None, None], -math.inf)
-        context = _attend(q[:, :, None], keys, values, hidden, largest[0])
-        x = after(x + product("own_out", context.reshape(rows, size)))
-    q = product("query", before(x)).view(sentences, -1, heads, size // heads).transpose(1, 2)
-    seen = 0.0 if cache.memory_bias is None else cache.memory_bias.view(sentences, 1, 1, -1)
-    context = _attend(q, cache.memory_keys, cache.memory_values, seen, largest[1])
-    x = after(x + product("cross_out", context.transpose(1, 2).reshape(rows, size)))
-    return after(x + product("outer", product("inner", before(x)).relu()))
-
-
-def error(step: StepFunctions, threads: int) -> float:
-    """The largest deviation from PyTorch on small problems, relative to the tolerance."""
-    cases = ((True, 6, (0, 0)), (True, 60, (2, 3)), (False, 6, (1, 2)), (False, 60, (0, 0)))
-    recurrent = ((True, 60, (0, 0), True), (False, 6, (0, 0), True))
-    return max(_error(step, threads, *case) for case in (*cases, *recurrent)) / _TOLERANCE
-
-
-def matrix_shapes(size: int, wide: int, recurrent: bool) -> dict[str, tuple[int, int]]:
-    """The shapes of a layer's matrices by name."""
-    shapes = {name: (size, size) for name in MATRICES if not (recurrent and name == "own_out")}
-    return {**shapes, "own": ((2 if recurrent else 3) * size, size), "inner": (wide, size), "outer": (size, wide)}
-
-
-def _error(
-    step: StepFunctions, threads: int, pre_norm: bool, rows: int, largest: tuple[int, int], recurrent: bool = False
-) -> float:
-    size, wide, heads, length, entries, sentences = 64, 96, 2, 3, 5, 3
-    shapes = matrix_shapes(size, wide, recurrent)
-    weights = {name: numbers(*shape, speed=1.1 + 0.2 * i) / 8 for i, (name, shape) in enumerate(shapes.items())}
-    norm = NormWeights(torch.ones(size), torch.zeros(size))
-    layer = PackedLayer(
-        tuple(pack(weight, None, torch.float32) for weight in weights.values()),
-        (norm, norm, norm),
-        largest,
-        recurrent=recurrent,
-    )
-    bias = numbers(sentences, entries, speed=0.9)
-    bias[0, 1] = -math.inf
-    shape, own = (sentences, heads, entries, size // heads), (length, rows, heads, size // heads)
-    seen = (numbers(*shape, speed=0.5), numbers(*shape, speed=1.7), None, bias)
-    written = (None, None) if recurrent else (numbers(*own, speed=0.7), numbers(*own, speed=0.3))
-    cache = LayerCache(written[0], written[1], *seen, numbers(rows, size, speed=0.8) if recurrent else None)
-    slots = torch.arange(rows, dtype=torch.int32)[:, None].repeat(1, length)
-    slots[:, 0] = slots[:, 0].flip(0)
-    starts = torch.tensor([0, 1, 2])
-    x = numbers(rows, size, speed=0.6)
-    unwritten = copy.deepcopy(cache)
-    expected = plain_layer(x, plain_product(weights), unwritten, slots, starts, heads, pre_norm, largest)
-    last = norm if rows < 32 else None  # with and without, whatever the place of the other norms
-    stack = LayerStack(step, [layer], heads=heads, last=last, pre_norm=pre_norm, epsilon=1e-5)
-    scattered = [F.pad(each, (0,) * 7 + (2,), value=math.nan) for each in (cache.memory_keys, cache.memory_values)]
-    order = torch.tensor([4, 0, 2])  # the memory of two finished sentences stays
-    for each, given in zip(scattered, (cache.memory_keys, cache.memory_values), strict=True):
-        each[order] = given
-    joined = replace(cache, memory_keys=scattered[0], memory_values=scattered[1], memory_rows=order)
-    found = stack.run(x.clone(), [joined if pre_norm else cache], slots, threads, starts)
-    if last is not None:
-        expected = F.layer_norm(expected, (size,))
-    return distance(found, expected)

@@ -1,6 +1,6 @@
 """Lists of tokens, one for each sentence of a search.
 
-Shapes: B sentences, V vocabulary, N tokens of all lists.
+Shapes: B sentences, V vocabulary, N tokens of all lists, M tokens of the lists of these sentences.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sparsenmt.native.address import address
 from sparsenmt.native.packing import fields
 
 MOST_FORBIDDEN = 8
-"""Tokens that are never generated, at most; kForbidden of the library."""
+"""The most tokens that may be forbidden; kForbidden in vocabulary.h."""
 
 
 class TokenListsStruct(ctypes.Structure):
-    """The C struct of lists."""
+    """The C struct of `TokenLists`: the addresses of its tensors."""
 
     _fields_ = fields(ctypes.c_void_p, "tokens", "first", "count")
 
@@ -49,7 +49,7 @@ class TokenLists:
         return TokenLists(tokens.int(), count.cumsum(0) - count, count, allowed.shape[1])
 
     def __len__(self) -> int:
-        """Sentences."""
+        """B."""
         return len(self.count)
 
     def structure(self) -> TokenListsStruct:
@@ -61,26 +61,26 @@ class TokenLists:
         )
 
     def select(self, sentences: Tensor) -> TokenLists:
-        """Keep only these sentences, in this order."""
+        """Keep only these sentences (B' numbers), in this order; the tokens of the others remain in memory."""
         return replace(self, first=self.first[sentences], count=self.count[sentences])
 
     def merge(self, others: Sequence[TokenLists]) -> TokenLists:
-        """Concatenate the sentences of several lists; frees the tokens of sentences that were removed."""
+        """Concatenate the sentences of several lists, without the tokens of sentences that were removed."""
         parts = [part._own() for part in (self, *others)]
         count = torch.cat([part.count for part in parts])
         return TokenLists(torch.cat([part.tokens for part in parts]), count.cumsum(0) - count, count, self.size)
 
     def _own(self) -> TokenLists:
-        """The same without tokens of other sentences."""
+        """The same lists, copied one after the other: N = M."""
         first = self.count.cumsum(0) - self.count
         places = torch.arange(int(self.count.sum()), device=self.tokens.device)
         own = self.tokens[places + (self.first - first).repeat_interleave(self.count)]
         return replace(self, tokens=own, first=first)
 
     def sentences(self) -> Tensor:
-        """(total of ``count``) the sentence of each token of `flat`."""
+        """(M) int64: the sentence of each token of `flat`."""
         return torch.arange(len(self), device=self.count.device).repeat_interleave(self.count)
 
     def flat(self) -> Tensor:
-        """(total of ``count``) int64: the tokens, sentence by sentence."""
+        """(M) int64: the tokens, sentence by sentence."""
         return self._own().tokens.long()

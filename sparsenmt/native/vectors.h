@@ -64,7 +64,7 @@ inline void store_part(float* p, int64_t count, Floats x) {
 #endif
 }
 
-// NaN in b is preserved.
+// The larger of each two lanes; NaN in b is preserved.
 inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 
 // Lanes of two vectors by their numbers, kLanes and above from the second; `kPick` maps a lane of the result to a number.
@@ -97,14 +97,14 @@ inline float total(Floats x) {
   return fold(x, [](Floats a, Floats b) { return a + b; })[0];
 }
 
-// Of every four lanes of two vectors one half (kSecond: the other), in turns of kTurn lanes.
+// Lane numbers for `pick`: of every four lanes of two vectors one half (kSecond: the other), in turns of kTurn lanes.
 template <int kTurn, bool kSecond>
 constexpr int quarters(int lane) {
   const int within = lane % 4, of_b = within / kTurn % 2, at = within / (2 * kTurn) * kTurn + within % kTurn;
   return lane / 4 * 4 + at + (kSecond ? 2 : 0) + of_b * static_cast<int>(kLanes);
 }
 
-// Of two vectors the even (kSecond: the odd) groups of four lanes.
+// Lane numbers for `pick`: of two vectors the even (kSecond: the odd) groups of four lanes.
 template <bool kSecond>
 constexpr int alternate(int lane) {
   const int lanes = static_cast<int>(kLanes), group = lane / 4 * 2 + kSecond;

@@ -20,10 +20,10 @@ extern "C" void sparsenmt_best(const float* logits, int64_t stride, int64_t rows
     sparsenmt::find_best(logits + n * stride, size, width, values + n * width, indices + n * width);
 }
 
-// logits (B H, V), rows `stride` apart -> the best continuations of every sentence.
+// logits (B H, V), rows `stride` apart -> the results of `continuations`, a `Continuations`.
 extern "C" void sparsenmt_candidates(const void* continuations, float* logits, int64_t stride, int threads) {
   const sparsenmt::Continuations& found = *static_cast<const sparsenmt::Continuations*>(continuations);
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-  for (int64_t n = 0; n < found.sentences * found.hypotheses; n++) found.row(n, logits + n * stride);
+  for (int64_t n = 0; n < found.sentences * found.hypotheses; n++) found.row(n, logits + n * stride, found.size);
   found.finish();
 }

@@ -8,7 +8,7 @@ namespace sparsenmt {
 namespace {
 
 constexpr int64_t kStride = 4 * kLanes;
-constexpr int64_t kForbidden = 8;  // tokens of a row, at most
+constexpr int64_t kForbidden = 8;  // tokens, at most; MOST_FORBIDDEN in token_lists.py
 
 inline float largest_of(const float* row, int64_t size) {
   Floats most[4] = {all(kNever), all(kNever), all(kNever), all(kNever)};
@@ -19,7 +19,7 @@ inline float largest_of(const float* row, int64_t size) {
   return largest(larger(larger(most[0], most[1]), larger(most[2], most[3])));
 }
 
-// The sum of exponentials of a row less its peak, the largest.
+// The sum of the exponentials of a row's numbers less their largest, `peak`.
 inline float exponentials(const float* row, int64_t size, float peak) {
   Floats sum[4] = {};
   int64_t i = 0;
@@ -33,7 +33,7 @@ inline float exponentials(const float* row, int64_t size, float peak) {
 
 // The normaliser of a softmax, of a part of a row or of all.
 struct Normaliser {
-  float peak = kNever, sum = 0.0f;  // of exponentials less the peak
+  float peak = kNever, sum = 0.0f;  // the largest logit; the sum of exponentials of logits less the peak
 
   static Normaliser of(const float* row, int64_t size, float peak) {
     const float sum = exponentials(row, size, peak > kNever ? peak : 0.0f);
@@ -58,18 +58,18 @@ inline float log_sum(const float* row, int64_t size, float peak) {
   return peak + std::log(exponentials(row, size, peak));
 }
 
-// The best continuations in a step of beam search. B sentences, whose H hypotheses are adjacent rows; V tokens; the
-// `width` best of each row and of each sentence. `never` (count <= kForbidden, no duplicates) holds the forbidden tokens.
-// Missing continuations have minus infinity, parent 0 and token 0.
+// The best continuations in a step of beam search; the same as in kernels.py. B sentences, whose H hypotheses are adjacent
+// rows; V tokens (`size`); the `width` best of each row and of each sentence. `never` holds `count` forbidden tokens, at
+// most kForbidden, all different. Missing continuations have minus infinity, parent 0 and token 0.
 struct Continuations {
   int64_t sentences, hypotheses, size, width, count;
   const int64_t* never;
-  const float* scores;                       // (B, H)
+  const float* scores;                       // (B, H) log-probabilities so far
   const float* mask;                         // (B, V) added to logits; null: none
-  float* values;                             // (B H, width)
-  int64_t* indices;                          // (B H, width)
-  float* totals;                             // (B, width)
-  int64_t *parents, *tokens;                 // (B, width)
+  float* values;                             // (B H, width) scratch: of each row
+  int64_t* indices;                          // (B H, width) scratch: their tokens
+  float* totals;                             // (B, width) log-probabilities
+  int64_t *parents, *tokens;                 // (B, width): hypotheses 0..H-1, tokens
 
   // Read the logits of `tokens_here` tokens of row n from token `first` on, while they are in the cache: offer them to
   // `best`, and return their normaliser. Masked and forbidden logits are changed.
@@ -89,17 +89,15 @@ struct Continuations {
     return found;
   }
 
-  // The best tokens of row n, found in all parts, to scores of its continuations.
+  // The logits of the best tokens of row n, found in all parts, to log-probabilities of its continuations.
   void end(int64_t n, const Normaliser& all_tokens) const {
     const float sum = all_tokens.log();
     float* found = values + n * width;
     for (int64_t i = 0; i < width; i++) found[i] = (found[i] - sum) + scores[n];
   }
 
-  // Process row n while its logits are in the cache. Afterwards, forbidden tokens have minus infinity.
-  void row(int64_t n, float* logits) const { row(n, logits, size); }
-
-  // The same of the first `size` tokens.
+  // Find the best tokens of row n among the first `size` ones, while its logits, (size), are in the cache. Afterwards,
+  // forbidden tokens have minus infinity.
   void row(int64_t n, float* logits, int64_t size) const {
     float kept[kForbidden], *found = values + n * width;
     if (mask) {
@@ -141,7 +139,7 @@ struct Continuations {
   }
 };
 
-// The tokens of every sentence, special tokens first.
+// The tokens of every sentence, special tokens first; the same as in token_lists.py.
 struct TokenLists {
   const int32_t* tokens;  // of all lists
   const int64_t *first, *count;  // (B)

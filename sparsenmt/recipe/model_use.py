@@ -1,4 +1,4 @@
-"""The use of a trained model, by its recipe: its task is checked, heads and languages are changed."""
+"""The use of a trained model, by its recipe: its task is checked; heads, languages, decoding options are changed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from sparsenmt.errors import UserError
 from sparsenmt.recipe.method_choice import Site
-from sparsenmt.recipe.schema import Recipe
+from sparsenmt.recipe.schema import Decoding, Recipe
 
 
 def without_heads(recipe: Recipe, disabled: Mapping[Any, Collection[int]]) -> Recipe:
@@ -24,9 +24,13 @@ def without_heads(recipe: Recipe, disabled: Mapping[Any, Collection[int]]) -> Re
 
 def with_languages(recipe: Recipe, source: str | None, target: str | None) -> Recipe:
     """Return the recipe with these languages, where there are any."""
-    given = {"source_language": source, "target_language": target}
-    decoding = recipe.decoding.model_copy(update={key: code for key, code in given.items() if code is not None})
+    decoding = with_given(recipe.decoding, source_language=source, target_language=target)
     return recipe.model_copy(update={"decoding": decoding})
+
+
+def with_given(decoding: Decoding, **given: Any) -> Decoding:
+    """Return decoding options with the values of those that are given; None: it is not given."""
+    return decoding.model_copy(update={name: value for name, value in given.items() if value is not None})
 
 
 def check_translates(recipe: Recipe, directory: Path | str) -> None:

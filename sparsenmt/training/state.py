@@ -92,7 +92,7 @@ class Progress:
     began: int = 0  # update of the other run that this one continues
     multipliers: dict[str, Multiplier] = field(default_factory=dict)
     tokenizer: str | None = None  # of the validation metric; None: 13a, or the metric has none
-    numerics: dict[str, Any] | None = None  # see native/numerics.py; None in checkpoints of earlier versions
+    numerics: dict[str, Any] | None = None  # see engine/numerics.py; None in checkpoints of earlier versions
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1)

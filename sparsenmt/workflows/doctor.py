@@ -75,10 +75,6 @@ def examine(threads: int | None, *, measure: bool = False) -> Report:
 
 
 def check_examined(report: Report) -> None:
-    """Check that a machine has every library, unless they are turned off.
-
-    Raises:
-        UserError: it has not.
-    """
+    """Raise UserError if a machine lacks a library of kernels, by the report on it, unless they are turned off."""
     libraries = report.tables[0]
     check_in_use(dict(zip(map(str, libraries.column("library")), libraries.column("deviation"), strict=True)))

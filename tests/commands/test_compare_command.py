@@ -18,7 +18,6 @@ from sparsenmt.decoding.translate import Translation
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.evaluation.significance import PairedTest, compare
 from sparsenmt.recipe.choices import SignificanceMethod
-from sparsenmt.report.tables import Report
 from sparsenmt.storage.files import read_sealed, sha256_text, write_sealed
 from sparsenmt.workflows.evaluation import compare as comparing
 from sparsenmt.workflows.evaluation import evaluate as evaluating
@@ -244,13 +243,13 @@ def test_scores_of_an_earlier_version_are_made_again(command: Run, models: list[
     assert type(again).read(first.path, {**first.key, "attended": "kept positions"}).attention is None  # type: ignore
 
 
-Seeds = Callable[[bool, bool], Report]
-"""Makes the report of models of several seeds, or of one; with tests and speeds, or without."""
+Seeds = Callable[[bool, bool], ModelComparison]
+"""Makes the comparison of models of several seeds, or of one; with tests and speeds, or without."""
 
 
 @pytest.fixture
 def of_seeds(models: list[str], monkeypatch: pytest.MonkeyPatch) -> Seeds:
-    """The report of three seeds of two models that were measured on one text."""
+    """The comparison of three seeds of two models that were measured on one text."""
     tested = {"difference": -0.3, "low": -0.5, "high": -0.1, "p_value": 0.01, "segments": 60}
     monkeypatch.setattr(Evaluation, "against", lambda *_: tested)
     recipe = read_recipe(Path("model"))
@@ -258,7 +257,7 @@ def of_seeds(models: list[str], monkeypatch: pytest.MonkeyPatch) -> Seeds:
     scores = {"dense": (39.5, 39.2, 40.2), "sparse": (39.2, 38.9, 39.8)}
     text, scoring = TestText("test", Path("a"), Path("b")), ScoringOptions(("bleu",), unspaced=False)
 
-    def made(several: bool, measured: bool) -> Report:
+    def made(several: bool, measured: bool) -> ModelComparison:
         found, recipes, speeds = {}, {}, {}
         for (name, values), own in zip(scores.items(), (recipe, other), strict=True):
             for seed, value in enumerate(values):
@@ -276,25 +275,24 @@ def of_seeds(models: list[str], monkeypatch: pytest.MonkeyPatch) -> Seeds:
                 speeds[label] = DecodingTime((0.1, 0.2), list[Translation]())
         places, request = {label: Path(label) for label in recipes}, CompareRequest((Path("model"),))
         experiment = Experiment(comparing._experiment_models(places, recipes, "dense-0"), scoring)
-        return ModelComparison(request, experiment, text, "dense-0", found, speeds if measured else {}).report()
+        return ModelComparison(request, experiment, text, "dense-0", found, speeds if measured else {})
 
     return made
 
 
 def test_models_that_differ_in_their_seed_are_tested_by_seed(of_seeds: Seeds) -> None:
-    report = of_seeds(True, False)
+    report = of_seeds(True, False).report()
     rows = {row["variant"]: row for row in next(each for each in report.tables if each.name == "seeds").records()}
     assert list(rows) == ["dense-0", "sparse-0"] and rows["dense-0"]["seeds"] == 3
     assert rows["sparse-0"]["within_scatter"] == "yes" and rows["sparse-0"]["p_of_seeds"] < 0.02
     assert rows["sparse-0"]["difference"] == pytest.approx(-1 / 3)
     assert any("paired t-test of the differences of the same seed" in note for note in report.notes)
-    one = of_seeds(False, False)  # checkpoints of one training
+    one = of_seeds(False, False).report()  # checkpoints of one training
     assert all(each.name != "seeds" for each in one.tables)
 
 
 def test_the_plot_of_several_seeds_has_the_intervals_of_the_tests(of_seeds: Seeds) -> None:
-    """The table of tests follows that of seeds, if there is one."""
-    (diagram,) = comparing._panels(of_seeds(True, True))
+    (diagram,) = of_seeds(True, True)._panels("bleu")
     intervals = {name: ends for name, (ends,) in diagram.intervals.items()}
     assert intervals.pop("dense-0") is None and len(intervals) == 5
     assert all(ends == pytest.approx((39.0, 39.4)) for ends in intervals.values())

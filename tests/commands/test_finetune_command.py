@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from sparsenmt.assemble.bundle import open_model
 from sparsenmt.assemble.model_directory import read_manifest, read_recipe
 from sparsenmt.data.text import read_lines
+from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.evaluation.significance import compare
 from sparsenmt.process.workers import Workers
@@ -165,6 +166,19 @@ def test_of_several_processes_only_the_first_one_writes(workspace: Path, monkeyp
     monkeypatch.setattr(Workers, "barrier", lambda workers: met.append(workers.rank))
     finetuning.finetune(FinetuneRequest(Path("model"), updates=0, output=Path("gated")))
     assert met == [1] and not Path("gated").exists()
+
+
+@pytest.mark.parametrize("numbers", [(0.3, 0.3), (0.3, 0.30000001)])
+def test_numbers_whose_runs_would_share_a_directory_are_refused(
+    numbers: tuple[float, ...], command: Run, workspace: Path
+) -> None:
+    for option, given in (("--target", {"targets": numbers}), ("--weight", {"weights": numbers})):
+        request = FinetuneRequest(Path("model"), updates=4, output=Path("gated"), **given)
+        with pytest.raises(UserError, match="is in the list twice") as refused:
+            finetuning.finetune(request)
+        assert refused.value.where == option and not Path("gated").exists()
+        result = command("finetune-l0", "model", option, ",".join(map(repr, numbers)), "--updates", "4", "-o", "gated")
+        assert result.code == 2 and f"{option}: 0.3 is in the list twice" in result.err
 
 
 def test_a_recipe_with_filters(command: Run, workspace: Path) -> None:

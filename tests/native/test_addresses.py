@@ -140,8 +140,8 @@ def a_layer(size: int = 32, wide: int = 48, **other: Any) -> PackedLayer:
 
 
 def a_stack(layers: int = 1, heads: int = 2, **other: Any) -> LayerStack:
-    step = decoding_kernels(torch.float32).step
-    return LayerStack(step, [a_layer(**other)] * layers, heads=heads, last=None, pre_norm=False, epsilon=1e-5)
+    functions = decoding_kernels(torch.float32).layers
+    return LayerStack(functions, [a_layer(**other)] * layers, heads=heads, last=None, pre_norm=False, epsilon=1e-5)
 
 
 def run(stack: LayerStack, **other: Any) -> Tensor:

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from sparsenmt.engine.training_operators import TrainingOperators
 from sparsenmt.model.dropout import LEVELS, add_with_dropout, draw_bits, dropout, plain_drop
-from sparsenmt.native.gradients import GradientKernels, error
-from sparsenmt.native.training_operators import HiddenKeys, plain_attention
+from sparsenmt.native.gradients import GradientKernels, HiddenKeys, error, plain_attention
 from tests.native.libraries import training_kernels
 
 DTYPES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}

@@ -79,9 +79,12 @@ def put(files: SourceFiles, made_for: InstructionSet, data: bytes) -> Path:
     return path
 
 
-def load(path: Path) -> int | None:
-    found = int(ctypes.CDLL(str(path)).sparsenmt_answer())
-    return found if found > 1 else None
+def load(path: Path) -> int:
+    return int(ctypes.CDLL(str(path)).sparsenmt_answer())
+
+
+def error(answer: int) -> float:
+    return 1.0 if answer == 42 else 1.01
 
 
 @pytest.fixture
@@ -101,7 +104,7 @@ def test_they_are_tried_from_the_best_on(
     put(SourceFiles("answer", str(tmp_path), ("answer.cpp",), (), ("-O1",)), first, right := answering(42, tmp_path))
     foreign = put(files, second, b"no library")
     wrong, kept = put(files, third, answering(1, tmp_path)), put(files, fourth, right)
-    assert Library(files, load).find() == 42
+    assert Library(files, load, error).find() == 42
     origin = library.origins["answer"]
     assert origin.path == kept and [path.partition(":")[0] for path in origin.refused] == [
         *map(str, (damaged, foreign, wrong))
@@ -143,7 +146,7 @@ def test_without_one_a_warning_says_why(
         put(files, only, b"no library")
     if case == "stale":
         (tmp_path / "answer.cpp").write_text("// other\n")
-    assert Library(files, load).find() is None
+    assert Library(files, load, error).find() is None
     *others, said = capsys.readouterr().err.splitlines()
     assert len(others) == (case == "refused")
     assert said.startswith(

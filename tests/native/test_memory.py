@@ -15,10 +15,10 @@ import os
 import resource
 import torch
 from sparsenmt.native.encoder import EncoderStack, PackedEncoderLayer
+from sparsenmt.native.gradients import HiddenKeys
 from sparsenmt.native.packing import row_table
 from sparsenmt.native.steps import LayerCache
 from sparsenmt.native.token_lists import TokenLists
-from sparsenmt.native.training_operators import HiddenKeys
 from tests.native.libraries import decoding_kernels, simplex_kernel, training_kernels
 from tests.native.test_addresses import a_layer, a_stack
 from tests.native.test_memory import CASES
@@ -77,7 +77,7 @@ CASES = {
         "layer, found = a_layer(), decoding_kernels(torch.float32);"
         "matrices = tuple(layer.matrices[i] for i in (0, 1, 4, 5));"
         "layers = [PackedEncoderLayer(matrices, layer.norms[:2])]; x = torch.zeros(1, 60000, 32);"
-        "stack = EncoderStack(found.encoder, layers, heads=2, pre_norm=True, epsilon=1e-5)",
+        "stack = EncoderStack(found.layers, layers, heads=2, pre_norm=True, epsilon=1e-5)",
         "stack.run(x, torch.tensor([60000]), 1, 1)",
         16 << 20,
     ),

@@ -89,7 +89,7 @@ def run(
 ) -> tuple[Tensor, list[LayerCache]]:
     layers = [each.packed(dtype) for each in given.layers]
     last = given.last if pre_norm else None
-    stack = LayerStack(found.step, layers, heads=HEADS, last=last, pre_norm=pre_norm, epsilon=1e-5)
+    stack = LayerStack(found.layers, layers, heads=HEADS, last=last, pre_norm=pre_norm, epsilon=1e-5)
     caches = copies(given.caches)
     return stack.run(given.x.clone(), caches, given.slots, threads, given.starts), caches
 

@@ -8,44 +8,40 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from sparsenmt.native.address import address, allocating
+from sparsenmt.native.address import address
+from sparsenmt.native.agreement import distance, largest_error
 from sparsenmt.native.choice import Choices
-from sparsenmt.native.library import Library, wanted
+from sparsenmt.native.library import Library, LoadedLibrary, wanted
 from sparsenmt.native.sources import SIMPLEX, set_of
 from sparsenmt.sparsity.simplex import newton
 
-TOLERANCE = 1e-5
+_TOLERANCE = 1e-5
 _KEYS = (13, 37, 130)  # one for each path: in tiles, in tiles only forward, row by row
-_CHECKED_CORES = (1, 3)
-_ROW_WORK = 1 << 13  # scores from which on one more thread pays
 FORMULAS = (1.5, 2.0)  # alphas with a formula of their own
 
 Way = Literal["forward", "backward"]
 
 
-class SimplexKernel:
+class SimplexKernel(LoadedLibrary):
     """The library's functions on tensors: fp32, on the CPU.
 
     Attributes:
-        cores: threads of every call; None: as many as its work is worth.
+        choice: where they are faster than `newton`.
     """
 
-    cores: int | None = None
+    least_work = 1 << 13  # scores
 
     def __init__(self, path: Path) -> None:
-        library = ctypes.CDLL(str(path))
-        pointer, number = ctypes.c_void_p, ctypes.c_int
+        arguments = [ctypes.c_void_p] * 7 + [ctypes.c_int]
+        super().__init__(path, {}, {f"sparsenmt_simplex_{way}": arguments for way in ("forward", "backward")})
         self.choice = Choices(set_of(path))
-        self._forward = allocating(library.sparsenmt_simplex_forward)
-        self._backward = allocating(library.sparsenmt_simplex_backward)
-        for function in (self._forward, self._backward):
-            function.argtypes = [pointer] * 7 + [number]
 
     def faster(self, way: Way, keys: int, alpha: float | None) -> bool:
         """Return True if a pass over rows of this length is faster than `newton`; alpha None: one for each head."""
@@ -60,7 +56,7 @@ class SimplexKernel:
         if visible is not None:
             visible = visible.expand(scores.shape)
             strides = visible.stride()
-        self._forward(
+        self.library.sparsenmt_simplex_forward(
             address(scores, torch.float32, rows, heads, queries, keys),
             None if visible is None else address(visible, torch.bool, rows, heads, queries, keys, free=4),
             (ctypes.c_int64 * 4)(*strides),
@@ -68,7 +64,7 @@ class SimplexKernel:
             address(alphas, torch.float32, heads),
             mass.data_ptr(),
             (ctypes.c_int64 * 4)(*scores.shape),
-            self._threads(scores),
+            self._threads(scores.numel()),
         )
         return mass
 
@@ -80,7 +76,7 @@ class SimplexKernel:
         rows, heads, _, keys = shape
         gradient = torch.empty_like(mass)
         sums = mass.new_empty(mass.shape[:3]) if of_alpha else None
-        self._backward(
+        self.library.sparsenmt_simplex_backward(
             address(mass, torch.float32, *shape),
             address(given, torch.float32, *shape),
             None if counts is None else address(counts, torch.float32, rows, keys),
@@ -88,13 +84,9 @@ class SimplexKernel:
             gradient.data_ptr(),
             None if sums is None else sums.data_ptr(),
             (ctypes.c_int64 * 4)(*shape),
-            self._threads(mass),
+            self._threads(mass.numel()),
         )
         return gradient, sums
-
-    def _threads(self, scores: Tensor) -> int:
-        worth = max(1, min(torch.get_num_threads(), scores.numel() // _ROW_WORK))
-        return worth if self.cores is None else self.cores
 
 
 def native(scores: Tensor) -> SimplexKernel | None:
@@ -106,50 +98,38 @@ def native(scores: Tensor) -> SimplexKernel | None:
 
 @functools.cache
 def _found() -> SimplexKernel | None:
-    return Library(SIMPLEX, _checked).find()
-
-
-def _checked(library: Path) -> SimplexKernel | None:
-    """Load the library; None if it disagrees with `newton`."""
-    found = SimplexKernel(library)
-    return found if error(found) <= TOLERANCE else None
+    return Library(SIMPLEX, SimplexKernel, error).find()
 
 
 def error(kernel: SimplexKernel) -> float:
-    """The largest deviation from `newton` in float64: values and gradients of small problems, by 1 and 3 threads."""
-    before = kernel.cores
-    try:
-        return max(_error(kernel, keys) for keys in _KEYS)
-    finally:
-        kernel.cores = before
+    """The largest deviation from `newton` in float64, values and gradients, over the tolerance (`largest_error`)."""
+    problems = [each for keys in _KEYS for each in _problems(keys)]
+    return largest_error(kernel, lambda threads: (_error(kernel, *each) / _TOLERANCE for each in problems))
 
 
-def _error(kernel: SimplexKernel, keys: int) -> float:
+_Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor]
+
+
+def _problems(keys: int) -> Iterator[tuple[_Inputs, tuple[Tensor | None, ...]]]:
+    """Rows of K keys: scores, gradient of the mass, visible, counts and alphas; mass and gradients by `newton`."""
     shape = (2, 6, 5, keys)
     steps = torch.arange(2 * 6 * 5 * keys, dtype=torch.float32).view(shape)
     scores, given = (steps * 0.7).sin() * 3 + (steps * 0.013).cos(), (steps * 1.3).cos()
     visible = (steps % 7 != 3) & (steps[..., :1] % 3 != 1)
     alphas = torch.tensor([1.0, 1.01, 1.3, 1.5, 1.8, 2.0])
-    worst = 0.0
     for counts in (None, 1.0 + torch.arange(2 * keys, dtype=torch.float32).view(2, keys) % 4):
         rows = alphas.double()[None, :, None].expand(shape[:3]).reshape(-1, 1)
         hidden = scores.double().masked_fill(~visible, -torch.inf).flatten(0, 2)
         spread = None if counts is None else counts.double()[:, None, None].expand(shape).flatten(0, 2)
-        expected = newton.weights(hidden, rows, spread)
-        slopes, bends = newton.gradients(expected, given.double().flatten(0, 2), rows, spread, of_alpha=True)
-        for cores in _CHECKED_CORES:
-            kernel.cores = cores
-            mass = kernel.forward(scores, visible, counts, alphas)
-            found = mass, *kernel.backward(mass, given, counts, alphas, of_alpha=True)
-            pairs = zip(found, (expected, slopes, bends), strict=True)
-            worst = max(
-                worst,
-                *(_distance(a.double().flatten(), b.flatten()) for a, b in pairs if a is not None and b is not None),
-            )
+        mass = newton.weights(hidden, rows, spread)
+        gradients = newton.gradients(mass, given.double().flatten(0, 2), rows, spread, of_alpha=True)
+        yield (scores, given, visible, counts, alphas), (mass, *gradients)
         visible = visible.mT.contiguous().mT  # other strides
-    return worst
 
 
-def _distance(found: Tensor, expected: Tensor) -> float:
-    """The largest difference, relative where values are above 1; infinity for NaN."""
-    return float(((found - expected).abs() / expected.abs().clamp_min(1)).nan_to_num(nan=float("inf")).max())
+def _error(kernel: SimplexKernel, inputs: _Inputs, expected: tuple[Tensor | None, ...]) -> float:
+    scores, given, visible, counts, alphas = inputs
+    mass = kernel.forward(scores, visible, counts, alphas)
+    pairs = zip((mass, *kernel.backward(mass, given, counts, alphas, of_alpha=True)), expected, strict=True)
+    same = ((a.flatten(), b.flatten()) for a, b in pairs if a is not None and b is not None)
+    return max(distance(a, b, relative=True) for a, b in same)

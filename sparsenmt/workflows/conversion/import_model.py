@@ -68,12 +68,13 @@ def import_model(request: ImportRequest) -> None:
         parts = partial, recipe, found.tokenizers, FeatureSet({})
         model_directory.initialise(*parts, "imported", imported_from=origin, shortlist=found.shortlist, text=found.text)
         model_directory.write_weights(partial, found.weights, after=0, made_of=[])
-        write_text(partial / README, _readme(request, found))
+        lines = [f"# {request.output.name}", "", f"Imported from {request.source} by sparsenmt.", ""]
+        write_text(partial / README, "\n".join([*lines, *(f"- {note}" for note in found.notes), ""]))
     _tell(request, recipe, found)
 
 
 def _recipe(request: ImportRequest, found: ForeignModel) -> Recipe:
-    """The recipe of the model. It has no training data: its paths are those where a user will put them."""
+    """Return the recipe of the model. It has no training data: its paths are those where a user will put them."""
     output = request.output.resolve()
     data, decoding = dict(found.recipe.get("data", {})), dict(found.recipe.get("decoding", {}))
     frames = found.tokenizers.frames
@@ -105,12 +106,8 @@ def _recipe(request: ImportRequest, found: ForeignModel) -> Recipe:
     )
 
 
-def _readme(request: ImportRequest, found: ForeignModel) -> str:
-    lines = [f"# {request.output.name}", "", f"Imported from {request.source} by sparsenmt."]
-    return "\n".join([*lines, "", *(f"- {note}" for note in found.notes), ""])
-
-
 def _tell(request: ImportRequest, recipe: Recipe, found: ForeignModel) -> None:
+    """Report the size of the imported model, its notes, and how to use it."""
     model, sizes = recipe.model, [found.tokenizers.source.size, found.tokenizers.target.size]
     count = sum(tensor.numel() for tensor in found.weights.values())
     layers = f"{model.encoder_layers} encoder and {model.decoder_layers} decoder layers of dimension {model.dimension}"

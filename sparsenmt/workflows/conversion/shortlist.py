@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,9 @@ _LINES = 1000  # that are tokenized together
 _COUNTED = 10_000  # sentences of the corpora whose shortlists are counted
 _PLACES = re.compile(r"(\d{1,6})-(\d{1,6})")
 Pair = tuple[Sequence[int], Sequence[int]]
+"""Source and target token ids."""
 Places = list[tuple[int, int]]
+"""Places of a source token and of a target token that are aligned."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def make_shortlist(request: ShortlistRequest) -> None:
 
 
 def _read(request: ShortlistRequest, tokenizers: Tokenizers) -> tuple[list[Pair], list[Places]]:
-    """The tokens of all corpora, without `</s>`, and their alignments if they are given."""
+    """Return the token ids of all pairs of the corpora, without `</s>`, and their alignments if they are given."""
     pairs: list[Pair] = []
     alignments: list[Places] = []
     for number, corpus in enumerate(request.corpora):
@@ -113,7 +115,7 @@ def _read(request: ShortlistRequest, tokenizers: Tokenizers) -> tuple[list[Pair]
 
 
 def _places(line: str, pair: Pair, path: Path, number: int) -> Places:
-    """The places of aligned tokens."""
+    """Return the places, from 0, of the aligned tokens of a pair; ``number``: of the line in the file, from 1."""
     found = []
     for part in line.split():
         match = _PLACES.fullmatch(part)
@@ -129,7 +131,7 @@ def _places(line: str, pair: Pair, path: Path, number: int) -> Places:
 
 
 def _tell_rows(shortlist: Shortlist, test: list[str] | None, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> None:
-    """Report the mean number of tokens that may come out of a sentence."""
+    """Report the mean number of tokens that may come out of a sentence of the test text, or of the corpora."""
     ids: Iterable[Sequence[int]] = [source for source, _ in pairs[:_COUNTED]]
     if test is not None:
         ids = tokenizers.source.encode_batch(test)
@@ -148,15 +150,11 @@ def _compare(bundle: Bundle, request: ShortlistRequest, lines: Sequence[str]) ->
     """Report the translations that a shortlist changes, and the time that it saves."""
     usual = bundle.recipe.decoding
     ways = {
-        name: usual.model_copy(update={"shortlist": value})
+        name: partial(translate_texts, bundle, options=usual.model_copy(update={"shortlist": value}))
         for name, value in (("without", NO_SHORTLIST), ("with", str(request.output)))
     }
 
-    def systems() -> Iterator[tuple[str, Callable[[Sequence[str]], list[str]]]]:
-        for name, options in ways.items():
-            yield name, partial(translate_texts, bundle, options=options)
-
-    times = time_decoding(systems, lines, rounds=request.rounds)
+    times = time_decoding(ways.items, lines, rounds=request.rounds)
     before, after = times["without"], times["with"]
     changed = sum(a != b for a, b in zip(before.result, after.result, strict=True))
     notify(f"{changed:,} of {len(lines):,} translations change ({changed / max(len(lines), 1):.1%})")

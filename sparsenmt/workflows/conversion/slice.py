@@ -74,7 +74,7 @@ def slice_model(
     Args:
         encoder_layers, decoder_layers: layers to keep; None: all.
         unroll: write a layer that several steps apply as several layers.
-        vocabulary: the texts; none: all tokens stay.
+        vocabulary: the texts whose tokens stay; None: all tokens stay.
 
     Raises:
         UserError: the model has no such layer, ``output`` exists, or as `cut_vocabularies`.
@@ -146,7 +146,12 @@ def _depth_method(plan: DepthPlan, depth: Depth, unroll: bool) -> MethodChoice:
 
 
 def _origin(name: str, weights: Mapping[str, Tensor], plan: DepthPlan, depth: Depth, cut: DepthPlan) -> str:
-    """Return the name, in the model that is cut, of the cut model's weight ``name``."""
+    """Return the name, in the model that is cut, of the weight ``name`` of the model of ``depth`` that is left.
+
+    Args:
+        weights: of the model that is cut.
+        plan, cut: of the model that is cut, and of what is left.
+    """
     parts = name.split(".")
     match parts:
         case ["encoder" | "decoder" as side, "layers", number, *rest]:

@@ -58,7 +58,7 @@ class VocabularyTexts:
         return bool(self.both or self.source or self.target or self.languages)
 
     def files(self, side: Side) -> list[Path]:
-        """The files of a side."""
+        """Return the files of a side."""
         return [*self.both, *(self.source if side == "source" else self.target)]
 
 
@@ -88,7 +88,7 @@ def cut_vocabularies(bundle: Bundle, texts: VocabularyTexts) -> ReducedVocabular
 
 
 def _languages(bundle: Bundle, chosen: Sequence[str]) -> set[str]:
-    """The codes that stay; UserError if the model does not have one, or its defaults are not among them."""
+    """Return the codes that stay; UserError if the model does not have one, or its defaults are not among them."""
     frames, options = bundle.tokenizers.frames, bundle.recipe.decoding
     if not chosen:
         return set(frames.languages)
@@ -106,11 +106,7 @@ def _languages(bundle: Bundle, chosen: Sequence[str]) -> set[str]:
 
 
 def _tokens(bundle: Bundle, side: Side, texts: VocabularyTexts) -> set[int] | None:
-    """The tokens of a side's files, and of what its sentences are joined with; None without files.
-
-    Raises:
-        UserError: the files have no text.
-    """
+    """Return the ids of a side's files, and separators; None: there are no files; UserError if one has no text."""
     if not (files := texts.files(side)):
         return None
     tokenizer: Tokenizer = getattr(bundle.tokenizers, side)

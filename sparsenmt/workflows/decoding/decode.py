@@ -101,12 +101,17 @@ class DecodeRequest(ModelOptions):
         check_lists(disabled_heads=self.disabled_heads)
 
     def check(self) -> None:
-        """Refuse options and files that do not fit one another, before the model is loaded.
-
-        Raises:
-            UserError: there is such an option or file.
-        """
-        _check_files(self.input, self.output, [self.tags, self.documents])
+        """Raise UserError for options and files that do not fit one another, before the model is loaded."""
+        if self.output is None and sys.stdout is None:
+            raise UserError("there is nothing to write to", where="standard output", hint="Name a file with --output.")
+        if self.input is None and sys.stdin is None:
+            raise UserError("there is nothing to read from", where="standard input", hint="Name a file with --input.")
+        file = self.input
+        if file is not None and (file.is_fifo() or file.is_char_device()):
+            file = None  # cannot be read twice; a terminal may be the output, too
+        if file is not None:
+            check_readable(file)
+        check_outputs({"--output": self.output}, [file, self.tags, self.documents])
         if self.select_depth:
             for side, layers in (("encoder", self.encoder_layers), ("decoder", self.decoder_layers)):
                 if layers is not None:
@@ -158,18 +163,6 @@ def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> No
             _write_file(translator, output)
 
 
-def _check_files(input_file: Path | None, output_file: Path | None, companions: Sequence[Path | None]) -> None:
-    if output_file is None and sys.stdout is None:
-        raise UserError("there is nothing to write to", where="standard output", hint="Name a file with --output.")
-    if input_file is None and sys.stdin is None:
-        raise UserError("there is nothing to read from", where="standard input", hint="Name a file with --input.")
-    if input_file is not None and (input_file.is_fifo() or input_file.is_char_device()):
-        input_file = None  # cannot be read twice; a terminal may be the output, too
-    if input_file is not None:
-        check_readable(input_file)
-    check_outputs({"--output": output_file}, [input_file, *companions])
-
-
 def decoding_options(base: schema.Decoding, settings: Mapping[str, Any], n_best: int = 1) -> schema.Decoding:
     """Return a recipe's decoding options with some of them replaced, checked as the recipe's are.
 
@@ -199,11 +192,7 @@ def decoding_options(base: schema.Decoding, settings: Mapping[str, Any], n_best:
 
 
 def _check_continuation(request: DecodeRequest, bundle: Bundle) -> None:
-    """Refuse options that have no meaning for the continuation of prompts.
-
-    Raises:
-        UserError: there is such an option, or the model cannot decode.
-    """
+    """Raise UserError for options that have no meaning for prompts, or a language model that cannot decode."""
     options = {
         **{"--tags": request.tags, "--documents": request.documents, "--encoder-layers": request.encoder_layers},
         **{"--depth": request.select_depth, "--unknown copy": request.settings.get("unknown") == "copy"},
@@ -223,7 +212,7 @@ def _check_continuation(request: DecodeRequest, bundle: Bundle) -> None:
 
 
 class _Tally:
-    """The lines that deserve a warning, and other counts of a translation.
+    """Counts of a translation, and the lines that deserve a warning.
 
     Args:
         typed: the input is typed at a terminal: the first line that is mostly unknown is reported at once.
@@ -253,7 +242,7 @@ class _Tally:
         self._cut += bool(source.cut)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the counts and the collected warnings."""
+        """Return the counts and the collected warnings, for `merge`."""
         return {
             "warnings": self._warnings,
             "cut": self._cut,
@@ -290,12 +279,11 @@ class _Tally:
             notify(lost)
 
 
-def _ignore(count: int) -> None:
-    """Show no progress."""
-
-
 class _Translator:
-    """A model with everything that decides about its output, beside the input."""
+    """A model with everything that decides about its output, beside the input.
+
+    Making one raises UserError for options without meaning for the model, and files beside the input that do not fit.
+    """
 
     def __init__(self, request: DecodeRequest, bundle: Bundle, shared: SharedWindows) -> None:
         self.request, self.bundle, self.shared = request, bundle, shared
@@ -326,7 +314,7 @@ class _Translator:
             total: lines of the input; None where it is unknown.
 
         Yields:
-            for each input line, or block of lines, the number of its lines and its output lines.
+            for each input line, or block of lines, in their order, the number of its lines and its output lines.
         """
         with progress_bar("decode", total, done=first) as advance:
             tally = _Tally(self.bundle, typed=self.request.input is None and sys.stdin.isatty())
@@ -348,12 +336,14 @@ class _Translator:
         self.shared.assist(self._windows, self._translate_window)
 
     def _lines(self, first: int) -> Iterator[InputLine]:
+        """Yield the lines of the input from line ``first`` (from 0) on, with tags and documents."""
         texts = islice(read_text(self.request.input), first, None)
         return attach(texts, self.request.input or "stdin", self.tags, self.request.documents, first=first)
 
     def _translate_lines(
         self, lines: Iterable[InputLine], advance: Callable[[int], object], tally: _Tally
     ) -> Iterator[tuple[int, list[str]]]:
+        """Translate lines one by one; yields as `translate` does."""
         translate = translate_lines if self.selector is None else self.selector.translate
         if self.bundle.recipe.data.is_language_model:
             translate = continue_lines
@@ -367,6 +357,7 @@ class _Translator:
     def _render_blocks(
         self, blocks: Iterable[BlockTranslation], advance: Callable[[int], object], tally: _Tally
     ) -> Iterator[tuple[int, list[str]]]:
+        """Write blocks of lines as text; yields as `translate` does."""
         for found in blocks:
             tally.mismatches.add(found)
             tally.add(found.translation)
@@ -377,24 +368,24 @@ class _Translator:
     # --- several processes ---------------------------------------------------------------------------------------
 
     def _windows(self, first: int) -> Iterator[list[Any]]:
-        """Return the windows of the input from a line on: of lines, or of blocks of documents."""
+        """Return the windows of the input from line ``first`` (from 0) on: of lines, or of blocks of documents."""
         lines = self._lines(first)
         if self.packing is not None:
             return block_windows(self.bundle, lines, self.packing, window=self.window)
         return text_windows(lines, self.window, lambda line: len(line.text))
 
     def _translate_window(self, window: list[Any]) -> dict[str, Any]:
-        """Translate a window; returns its output lines and its tally as JSON."""
+        """Translate a window; returns, as JSON, what `translate` yields and the tally."""
         tally = _Tally(self.bundle, at_once=False)
         if self.packing is None:
-            outputs = list(self._translate_lines(window, _ignore, tally))
+            outputs = list(self._translate_lines(window, lambda lines: None, tally))
         else:
             blocks = translate_blocks(self.bundle, window, self.options, self.packing)
-            outputs = list(self._render_blocks(blocks, _ignore, tally))
+            outputs = list(self._render_blocks(blocks, lambda lines: None, tally))
         return {"outputs": outputs, "tally": tally.as_json()}
 
     def _share(self, first: int, advance: Callable[[int], object], tally: _Tally) -> Iterator[tuple[int, list[str]]]:
-        """Translate with the other processes; yields as `translate` does."""
+        """Translate the windows with the other processes; yields as `translate` does."""
         for found in self.shared.lead(first, self._windows(first), self._translate_window):
             tally.merge(found["tally"])
             yield from found["outputs"]
@@ -501,7 +492,7 @@ def report_mismatches(mismatches: Mismatches) -> None:
 
 
 def _render_line(translation: Translation, request: DecodeRequest, *, several_lines: bool) -> list[str]:
-    """Return the output lines of one input line; ``several_lines``: outputs may have, which are escaped."""
+    """Return the output lines of one input line; ``several_lines``: an output may have several, which are escaped."""
     n_best, as_json = request.n_best, request.as_json
     texts = translation.best_texts(n_best)
     if several_lines and not as_json:
@@ -539,6 +530,7 @@ def _render_block(found: BlockTranslation, n_best: int, as_json: bool) -> list[s
 
 
 def _scores_as_json(hypothesis: Hypothesis) -> dict[str, Any]:
+    """Return score (length-normalised), log-probability (natural), number of tokens, and if `</s>` ended it."""
     return {
         "score": hypothesis.score,
         "log_probability": hypothesis.log_probability,

@@ -16,7 +16,7 @@ from sparsenmt.recipe import schema
 
 
 class UnchangedFile:
-    """An input file that must not change while it is translated."""
+    """An input file that must not change while it is translated; ``lines``: their number."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -33,6 +33,7 @@ class UnchangedFile:
             )
 
     def _stat(self) -> tuple[int, int, int] | None:
+        """Return inode, bytes and time of the last change; None: the file is gone."""
         try:
             found = self.path.stat()
         except OSError:

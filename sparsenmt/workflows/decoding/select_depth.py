@@ -31,7 +31,7 @@ from sparsenmt.depth_selector.evaluation import (
     timing_steps,
 )
 from sparsenmt.depth_selector.hyperparameter_search import HyperparameterSearch
-from sparsenmt.depth_selector.labels import DataSplit, LabelledSentences, split_text
+from sparsenmt.depth_selector.labels import LabelledSentences, split_text
 from sparsenmt.depth_selector.selector import (
     FOLDER,
     RECORD,
@@ -43,7 +43,6 @@ from sparsenmt.depth_selector.selector import (
 )
 from sparsenmt.depth_selector.training import (
     MAX_LAYERS,
-    Hyperparameters,
     SelectorTrainingSettings,
     TrainedWeights,
     Trial,
@@ -54,19 +53,12 @@ from sparsenmt.errors import UserError
 from sparsenmt.evaluation.depth_oracle import oracle_depths, sentence_chrf
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
-from sparsenmt.model.depth_plan import Depth
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify, progress_bar
-from sparsenmt.recipe.schema import Decoding
+from sparsenmt.recipe.model_use import with_given
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.tables import render
-from sparsenmt.storage.files import (
-    partial_path,
-    publish_directory,
-    remove_tree,
-    sha256_text,
-    staging_directory,
-)
+from sparsenmt.storage.files import partial_path, publish_directory, remove_tree, sha256_text, staging_directory
 from sparsenmt.storage.kept_work import KeptWork
 from sparsenmt.workflows.evaluation.evaluate import ModelRun
 
@@ -128,11 +120,7 @@ class SelectDepthRequest(ModelRun):
     time_lines: int = 200
 
     def files(self, kind: Literal["test", "finetune"]) -> tuple[Path, Path] | None:
-        """Return the files to evaluate on, or to fine-tune on; None: there are none.
-
-        Raises:
-            UserError: only one of the two is given.
-        """
+        """Return source and reference to evaluate or fine-tune on; None: there are none; UserError if one is."""
         source, reference = getattr(self, f"{kind}_source"), getattr(self, f"{kind}_reference")
         if source is not None and reference is not None:
             return source, reference
@@ -151,24 +139,24 @@ class TextPairs:
     references: list[str]
 
     def rows(self, numbers: Sequence[int]) -> TextPairs:
-        """Return the pairs with these numbers."""
+        """Return the pairs with these numbers, from 0, in their order."""
         return TextPairs([self.sources[i] for i in numbers], [self.references[i] for i in numbers])
 
     def digest(self) -> str:
-        """Return the hash of the text."""
+        """Return the hash of sources and references."""
         return sha256_text(json.dumps(asdict(self)))
 
 
 @dataclass(frozen=True)
 class ScoredPairs:
-    """Pairs with their translations at K depths, each a list of lines."""
+    """Pairs with their translations, for each of K depths a list of lines, and their labels."""
 
     pairs: TextPairs
     translations: list[list[str]]
     labelled: LabelledSentences
 
     def rows(self, numbers: Sequence[int]) -> ScoredPairs:
-        """Return the pairs with these numbers."""
+        """Return the pairs with these numbers, from 0, in their order."""
         chosen = [[lines[i] for i in numbers] for lines in self.translations]
         return ScoredPairs(self.pairs.rows(numbers), chosen, self.labelled.rows(numbers))
 
@@ -197,45 +185,36 @@ def select_depth(request: SelectDepthRequest) -> str:
     return (folder / REPORT).read_bytes().decode("utf-8")
 
 
-@dataclass(frozen=True)
 class _SelectorTraining:
-    """The steps of `select_depth` for one model and text."""
+    """The steps of `select_depth` for one model and text.
 
-    request: SelectDepthRequest
-    bundle: Bundle
-    pairs: TextPairs
-    test: TextPairs | None
-    finetune: TextPairs | None = None
+    Args:
+        pairs: the text to learn from.
+        test: the text to evaluate on; None: a part of ``pairs`` is held out.
+        finetune: the text to fine-tune on; None: there is none.
+    """
 
-    @cached_property
-    def depths(self) -> list[Depth]:
-        return self.bundle.model.plan.depths()
-
-    @cached_property
-    def options(self) -> Decoding:
-        names, base = ("method", "beam_size", "batch_tokens"), self.bundle.recipe.decoding
-        given = {name: getattr(self.request, name) for name in names}
-        return base.model_copy(update={name: value for name, value in given.items() if value is not None})
-
-    @cached_property
-    def split(self) -> DataSplit:
-        return split_text(self.pairs.sources, held_out=self.test is None)
-
-    @cached_property
-    def settings(self) -> SelectorTrainingSettings:
-        request = self.request
-        return SelectorTrainingSettings(
+    def __init__(
+        self,
+        request: SelectDepthRequest,
+        bundle: Bundle,
+        pairs: TextPairs,
+        test: TextPairs | None,
+        finetune: TextPairs | None,
+    ) -> None:
+        self.request, self.bundle, self.pairs, self.test, self.finetune = request, bundle, pairs, test, finetune
+        self.depths = bundle.model.plan.depths()
+        changes = {"method": request.method, "beam_size": request.beam_size, "batch_tokens": request.batch_tokens}
+        self.options = with_given(bundle.recipe.decoding, **changes)
+        self.split = split_text(pairs.sources, held_out=test is None)
+        self.cells = hyperparameter_grid(request.layers, request.heads, request.alphas, request.betas, request.lambdas)
+        self.settings = SelectorTrainingSettings(
             epochs=request.epochs,
             patience=request.patience,
             batch_size=request.batch_size,
             learning_rate=request.learning_rate,
-            seed=self.bundle.recipe.training.seed if request.seed is None else request.seed,
+            seed=bundle.recipe.training.seed if request.seed is None else request.seed,
         )
-
-    @cached_property
-    def cells(self) -> list[Hyperparameters]:
-        request = self.request
-        return hyperparameter_grid(request.layers, request.heads, request.alphas, request.betas, request.lambdas)
 
     @cached_property
     def scoring(self) -> ScoringOptions:
@@ -267,11 +246,7 @@ class _SelectorTraining:
         return {"task": self.task, "test": test, "cells": cells, "time_lines": self.request.time_lines, **finetune}
 
     def check(self) -> None:
-        """Refuse a model, a grid or a text that is invalid, before anything is translated.
-
-        Raises:
-            UserError: there is one.
-        """
+        """Raise UserError for a model, a grid or a text that is invalid, before anything is translated."""
         where, recipe = str(self.request.model), self.bundle.recipe
         if len(self.depths) == 1:
             raise UserError(
@@ -303,6 +278,7 @@ class _SelectorTraining:
         _ = self.scoring
 
     def _check_text(self) -> None:
+        """Raise UserError for a text that is too short, or all of whose sentences fall into some of its parts."""
         request, split = self.request, self.split
         parts = [split.training, split.validation, *([split.held_out] if self.test is None else [])]
         texts = [(request.source, self.pairs, _LEAST, parts)]
@@ -369,7 +345,7 @@ class _SelectorTraining:
         publish_directory(partial, folder)
 
     def _fine_tuned(self, found: Sequence[TrainedWeights], embeddings: Tensor) -> list[TrainedWeights]:
-        """Train the classifiers further on the text that is given for it; nothing if there is none."""
+        """Train the classifiers further on the text to fine-tune on, in their order; empty if there is none."""
         if self.finetune is None:
             return []
         text = self._scored(self.finetune, "fine-tuning text").labelled
@@ -382,7 +358,7 @@ class _SelectorTraining:
             ]
 
     def _scored(self, pairs: TextPairs, name: str) -> ScoredPairs:
-        """Translate pairs at every depth, unless that is cached, and score them."""
+        """Translate pairs at every depth, unless that is cached, and score them; ``name``: of the text in messages."""
         directory = self.request.model / TRANSLATIONS
         usual = self.bundle.recipe.decoding.batch_tokens
         kept = KeptTranslations(directory, self.bundle.identity(), pairs.sources, self.options, usual)
@@ -418,10 +394,6 @@ class _SelectorTraining:
 
 
 def _read_pairs(files: tuple[Path, Path], limit: int | None) -> TextPairs:
-    """Read the pairs whose two sides have words, at most ``limit``.
-
-    Raises:
-        UserError: the files cannot be read, or are not line-aligned.
-    """
+    """Read the pairs of line-aligned files whose two sides have words; of these the first ``limit``, or all."""
     rows = [row for row in read_parallel(files) if all(text.strip() for text in row)][:limit]
     return TextPairs([row[0] for row in rows], [row[1] for row in rows])

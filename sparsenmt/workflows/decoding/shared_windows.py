@@ -63,6 +63,7 @@ class SharedWindows:
         self._begin(_DONE)
 
     def _begin(self, first: int) -> None:
+        """Send the other processes, once, the number of the first line, from 0, or `_DONE` or `_FAILED`."""
         if not self._began:
             self._began = True
             self.workers.sum([float(first)], CPU)
@@ -120,11 +121,7 @@ class SharedWindows:
 
 
 def check_shared_input(workers: Workers, path: os.PathLike[str] | None) -> None:
-    """Refuse an input that several processes cannot read, each from its beginning.
-
-    Raises:
-        UserError: it is standard input, a pipe or a device.
-    """
+    """Raise UserError if several processes share standard input, a pipe or a device, which only one can read."""
     if workers.size > 1 and (path is None or not os.path.isfile(path)):
         raise UserError(
             "several processes cannot share standard input, a pipe or a device",

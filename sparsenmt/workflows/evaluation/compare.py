@@ -33,13 +33,7 @@ from sparsenmt.workflows.evaluation.experiment import (
     agreed_scoring,
     metric_of,
 )
-from sparsenmt.workflows.evaluation.reference_texts import (
-    PlainText,
-    TestText,
-    given_text,
-    shared_plain_text,
-    shared_text,
-)
+from sparsenmt.workflows.evaluation.reference_texts import PlainText, TestText, given_text, shared_text
 
 if TYPE_CHECKING:  # matplotlib is an optional package
     from matplotlib.figure import Figure
@@ -64,6 +58,7 @@ class CompareRequest(ModelRun):
         tags: part-of-speech tags of the source.
         baseline: model that the others are tested against; None: the first.
         scoring: without metrics: the first recipe's, with BLEU chrF, too.
+        attention, speed: measure the attended positions; the time of decoding.
         test: significance test of the differences to the baseline.
         sacrebleu_p: show sacrebleu's own p-value on the terminal, too; files always hold it.
         speed_lines: lines that are timed, at most.
@@ -115,16 +110,28 @@ def compare_models(request: CompareRequest) -> Report:
     )
     found = {model.name: experiment.measure(model, text) for model in experiment.models}
     speeds = _decoding_speeds(labels, text, request) if request.speed and isinstance(text, TestText) else {}
-    made = ModelComparison(request, experiment, text, baseline, found, speeds).report()
-    request.files.write(made, lambda: _drawn(made))
+    comparison = ModelComparison(request, experiment, text, baseline, found, speeds)
+    made = comparison.report()
+    request.files.write(made, comparison.draw)
     return made
 
 
 def _experiment_models(
     labels: Mapping[str, Path], recipes: Mapping[str, Recipe], baseline: str
 ) -> list[ExperimentModel]:
-    """Return the models by their labels, those that differ in the seed of training alone as a group."""
-    groups = _seed_groups(recipes)
+    """Return the models in the order of ``labels``, those that differ in the seed of training alone as a group.
+
+    A group is called like its first model. Models that have the same seed, too, are each a group of their own.
+    """
+    alike: dict[str, dict[str, int]] = {}
+    for label, recipe in recipes.items():
+        settings = recipe.model_dump_json(exclude={"name": True, "directory": True, "training": {"seed"}})
+        alike.setdefault(settings, {})[label] = recipe.training.seed
+    groups = {
+        label: next(iter(seeds)) if len(set(seeds.values())) == len(seeds) else label
+        for seeds in alike.values()
+        for label in seeds
+    }
 
     def made(label: str, against: ExperimentModel | None = None) -> ExperimentModel:
         recipe = recipes[label]
@@ -138,11 +145,7 @@ def _experiment_models(
 def _text_and_scoring(
     request: CompareRequest, labels: Mapping[str, Path], recipes: Mapping[str, Recipe]
 ) -> tuple[Text, ScoringOptions]:
-    """Return the text that the models are compared on, and the settings of its scores.
-
-    Raises:
-        UserError: the models have different tasks, or an option has no meaning for theirs.
-    """
+    """Return the text to compare on, and the settings of its scores; UserError if tasks or options do not fit."""
     tasks = {label: recipe.data.is_language_model for label, recipe in recipes.items()}
     if len(set(tasks.values())) > 1:
         other = next(label for label, own in tasks.items() if own is not next(iter(tasks.values())))
@@ -164,11 +167,11 @@ def _text_and_scoring(
         check_text_metrics(scoring)
         if request.text is not None:
             return PlainText(request.text.name.split(".")[0] or "text", request.text), scoring
-        return shared_plain_text(labels, request.kind), scoring
+        return shared_text(labels, request.kind, PlainText), scoring
     if request.text is not None:
         raise UserError("the models translate", where="--text", hint="Name a text with --source and --reference.")
     given = given_text(request.source, request.reference, request.documents, request.tags)
-    text = given or shared_text(labels, request.kind)
+    text = given or shared_text(labels, request.kind, TestText)
     packing = [labels[label] for label, recipe in recipes.items() if recipe.data.documents is not None]
     if request.batch_sentences is not None and text.documents is not None and packing:
         raise UserError(
@@ -184,7 +187,7 @@ def _text_and_scoring(
 def _decoding_speeds(
     models: Mapping[str, Path], text: TestText, request: CompareRequest
 ) -> dict[str, DecodingTime[list[Translation]]]:
-    """Time models in turns on the first lines of a text; returns the seconds a target token, `</s>` included.
+    """Time models in turns on the first lines of a text; returns the seconds for each target token, `</s>` included.
 
     A model is read anew for each of its turns, so that no more than one is in memory.
     """
@@ -195,13 +198,14 @@ def _decoding_speeds(
             return lambda sources: translate_in_batches(bundle, text, len(sources), size)
         return lambda sources: translate_text(bundle, text, sources)[1]
 
-    def systems() -> Iterator[tuple[str, Callable[[Sequence[str]], list[Translation]]]]:
-        for label, directory in models.items():
-            yield label, translate(directory)
-
     with progress_bar("decoding speed", request.rounds * len(models), unit="model") as advance:
         sources = text.read()[0][: request.speed_lines]
-        times = time_decoding(systems, sources, rounds=request.rounds, advance=advance)
+        times = time_decoding(
+            lambda: ((label, translate(directory)) for label, directory in models.items()),
+            sources,
+            rounds=request.rounds,
+            advance=advance,
+        )
     found: dict[str, DecodingTime[list[Translation]]] = {}
     for label, each in times.items():
         best = [one.hypotheses[0] for one in each.result]
@@ -262,6 +266,7 @@ class ModelComparison:
         return Report("compare", tables, (*self._notes(), *[SEEDS_NOTE] * len(seeds)), settings)
 
     def _models(self) -> Table:
+        """Return the table of quality, size, attention and speed: a row for each model."""
         rows: list[tuple[Value, ...]] = []
         observations, attention = self.observations, self.request.attention
         of_texts = any(isinstance(each, TextEvaluation) for each in self.found.values())
@@ -287,7 +292,7 @@ class ModelComparison:
         return Table("models", f"{self.text.name}: {self.found[self.baseline].size}", heads, tuple(rows))
 
     def _speeds(self, name: str) -> tuple[Value, ...]:
-        """Return the speed of decoding, its median and spread over the turns, and the comparison with the baseline."""
+        """Return the cells of decoding: tokens a second, their median, spread, ratio to the baseline, comparison."""
         if not self.speeds:
             return (None,) * 5
         own, other = self.speeds[name], self.speeds[self.baseline]
@@ -295,6 +300,7 @@ class ModelComparison:
         return 1 / own.seconds, 1 / own.median, own.spread, other.seconds / own.seconds, compared
 
     def _significance(self) -> Table:
+        """Return the table of tests against the baseline: a row for each tested model and metric."""
         names = ("difference", "low", "high", "p_value", "sacrebleu_p")
         rows = tuple(
             (each.variant, metric_label(each.labels["metric"]), each.values["quality"], *map(test.get, names))
@@ -307,6 +313,7 @@ class ModelComparison:
         return Table("significance", f"against {self.baseline}{intervals}", heads, rows)
 
     def _sites(self) -> Table:
+        """Return the table of attention: a row for each model and site."""
         values = tuple(
             (label, name, sites[site].attended, sites[site].visible, sites[site].density)
             for label, own in self.found.items()
@@ -318,7 +325,7 @@ class ModelComparison:
         return Table("attention", "attended positions per query", heads, values, across="site", shown="attended")
 
     def _notes(self) -> Iterator[str]:
-        """Explain the columns."""
+        """Yield notes that explain the columns."""
         request, metrics = self.request, self.experiment.scoring.metrics
         used = request.test.describe(int(test["segments"]) for _, test in self.tested)
         yield f"difference: {metric_label(metrics[0])} less that of {self.baseline}; p-value: {used}"
@@ -340,59 +347,42 @@ class ModelComparison:
             yield f"decoding: target tokens/s{lines}, the models taking turns, fastest turn; ratio: to the baseline"
             yield "spread: excess time of the slowest turn over the fastest; speed: equal where turns overlap"
 
+    def draw(self) -> Figure:
+        """Draw quality against speed, with title and caption."""
+        names, metric = list(self.found), self.experiment.scoring.metrics[0]
+        label, of_texts = metric_label(metric), metric in TEXT_METRICS
+        title = f"{label} against {'attended positions and speed' if of_texts else 'speed'}"
+        title += f"\n{', '.join(names)}; text: {self.text.name}"
+        drawn = "95% interval of the difference from it, added to its"
+        caption = f"dashed: {self.baseline}; vertical lines: {drawn} {label}" if len(names) > 1 else ""
+        return describe(curves(self._panels(metric), share_y=True), title, caption=caption)
 
-def _seed_groups(recipes: Mapping[str, Recipe]) -> dict[str, str]:
-    """Return the first model of the same settings by model; itself where two of these have the same seed."""
-    alike: dict[str, dict[str, int]] = {}
-    for label, recipe in recipes.items():
-        settings = recipe.model_dump_json(exclude={"name": True, "directory": True, "training": {"seed"}})
-        alike.setdefault(settings, {})[label] = recipe.training.seed
-    return {
-        label: next(iter(seeds)) if len(set(seeds.values())) == len(seeds) else label
-        for seeds in alike.values()
-        for label in seeds
-    }
-
-
-def _drawn(found: Report) -> Figure:
-    """Draw quality against speed, with title and caption."""
-    baseline, metric = found.settings["baseline"], metric_label(found.settings["metrics"][0])
-    models = ", ".join(found.settings["models"])
-    against = "attended positions and speed" if found.settings["metrics"][0] in TEXT_METRICS else "speed"
-    title = f"{metric} against {against}\n{models}; text: {found.settings['text']}"
-    caption = f"dashed: {baseline}; vertical lines: 95% interval of the difference from it, added to its {metric}"
-    drawn = curves(_panels(found), share_y=True)
-    return describe(drawn, title, caption=caption if len(found.settings["models"]) > 1 else "")
-
-
-def _panels(found: Report) -> list[Panel]:
-    """Plot quality against the speeds of decoding and training that are known.
-
-    Raises:
-        UserError: no speed is known.
-    """
-    metric, baseline, diagrams = found.settings["metrics"][0], found.settings["baseline"], []
-    label, models = metric_label(metric), found.tables[0].records()
-    base = next(float(each[metric]) for each in models if each["model"] == baseline)  # type: ignore[arg-type]
-    ends = {
-        str(each["model"]): (base + float(each["low"]), base + float(each["high"]))  # type: ignore[arg-type]
-        for each in next(table for table in found.tables if table.name == "significance").records()
-        if each["metric"] == label and each["low"] is not None
-    }
-    level = (f"{label} of {baseline}", base) if ends else None
-    of_texts = metric in TEXT_METRICS
-    for name in ("attended", "training") if of_texts else ("decoding", "training"):
-        series: dict[str, list[tuple[float, float | None]]] = {}
-        for record in models:
-            speed, quality = record[name], record[metric]
-            if isinstance(speed, float) and isinstance(quality, float):
-                series[str(record["model"])] = [(speed, quality)]
-        if series:
-            intervals = {model: [ends.get(model)] for model in series}
-            words = "attended positions a query" if name == "attended" else f"speed of {name} (target tokens a second)"
-            text = f"{label} on {found.settings['text']}"
-            diagrams.append(Panel(words, text, series, style="points", intervals=intervals, level=level))
-    if not diagrams:
-        hint = "Leave --no-speed out."
-        raise UserError("there is nothing to draw: no speed was measured", where="--plot", hint=hint)
-    return diagrams
+    def _panels(self, metric: str) -> list[Panel]:
+        """Plot quality by a metric against the speeds that are known; UserError if none is."""
+        label, of_texts, panels = metric_label(metric), metric in TEXT_METRICS, []
+        observed = {each.variant: each for each in self.observations if each.labels["metric"] == metric}
+        quality = {name: each.values["quality"] for name, each in observed.items()}
+        base = quality[self.baseline] or 0.0
+        ends = {
+            name: (base + each.test["low"], base + each.test["high"])
+            for name, each in observed.items()
+            if each.test and "low" in each.test
+        }
+        level = (f"{label} of {self.baseline}", base) if ends else None
+        speeds: dict[str, Mapping[str, float | None]] = {
+            "attended": {name: each.values["attended"] for name, each in observed.items() if of_texts},
+            "decoding": {name: 1 / each.seconds for name, each in self.speeds.items()},
+            "training": {name: each.values["training_speed"] for name, each in observed.items()},
+        }
+        for name, values in speeds.items():
+            series = {model: [(x, quality[model])] for model, x in values.items() if x is not None}
+            if series:
+                intervals = {model: [ends.get(model)] for model in series}
+                speed = f"speed of {name} (target tokens a second)"
+                words = "attended positions a query" if name == "attended" else speed
+                text = f"{label} on {self.text.name}"
+                panels.append(Panel(words, text, series, style="points", intervals=intervals, level=level))
+        if not panels:
+            hint = "Leave --no-speed out."
+            raise UserError("there is nothing to draw: no speed was measured", where="--plot", hint=hint)
+        return panels

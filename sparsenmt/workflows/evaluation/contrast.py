@@ -15,13 +15,7 @@ from sparsenmt.decoding.disabled_heads import heads_by_model
 from sparsenmt.decoding.inputs import read_sources, warn_of_unusual_sources
 from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.errors import UserError, check_lists
-from sparsenmt.evaluation.contrast.contrast_report import (
-    ModelDecisions,
-    drawn,
-    item_lines,
-    report,
-    report_notes,
-)
+from sparsenmt.evaluation.contrast.contrast_report import ModelDecisions, drawn, item_lines, report, report_notes
 from sparsenmt.evaluation.contrast.decisions import decide
 from sparsenmt.evaluation.contrast.entries import as_entries
 from sparsenmt.evaluation.contrast.items import Suite
@@ -95,11 +89,7 @@ class ContrastRequest(ModelOptions):
         )
 
     def check(self) -> None:
-        """Refuse options and files that do not fit one another, before anything is read.
-
-        Raises:
-            UserError: there is such an option or file.
-        """
+        """Raise UserError for options and files that do not fit one another, before anything is read."""
         self._check_suite()
         files = self.files
         if not self.models:
@@ -114,6 +104,7 @@ class ContrastRequest(ModelOptions):
         files.check(inputs, {"--items": self.items_file, "--save-suite": self.suite_file})
 
     def _check_suite(self) -> None:
+        """Raise UserError unless a suite or its three line-aligned files are named."""
         if self.suite is None and not (self.source and self.correct and self.incorrect):
             given = {"--source": self.source, "--correct": self.correct, "--incorrect": self.incorrect}
             missing = [option for option, value in given.items() if not value]
@@ -175,11 +166,7 @@ def contrast(request: ContrastRequest) -> ContrastResult:
 
 
 def read_suite(request: ContrastRequest) -> Suite:
-    """Read the suite, and keep the items asked for.
-
-    Raises:
-        UserError: the suite is not sound, or no item is left.
-    """
+    """Read the suite, and keep the items asked for; UserError if it is not sound, or no item is left."""
     if request.suite is not None:
         suite = open_suite(request.suite, request.suite_format)
     else:
@@ -198,7 +185,7 @@ def read_suite(request: ContrastRequest) -> Suite:
 
 
 def _training_texts(paths: Sequence[Path]) -> Iterator[tuple[Side, Iterable[str]]]:
-    """Yield the lines of every training file with their side."""
+    """Yield the lines of every training file with their side, those of recipes and model directories by corpus."""
     for path in paths:
         if path.is_dir():
             read_manifest(path)
@@ -215,6 +202,7 @@ def _training_texts(paths: Sequence[Path]) -> Iterator[tuple[Side, Iterable[str]
 
 
 def _lines_with_progress(path: Path | str) -> Iterator[str]:
+    """Yield the lines of a file, with a progress bar."""
     with progress_bar(f"training text {Path(path).name}", None, unit="line") as advance:
         for line in read_lines(path):
             yield line
@@ -224,7 +212,7 @@ def _lines_with_progress(path: Path | str) -> Iterator[str]:
 def _decide(
     request: ContrastRequest, suite: Suite, label: str, directory: Path, disabled: Mapping[SiteName, Collection[int]]
 ) -> ModelDecisions:
-    """Score the suite with one model without its disabled heads, and decide every item."""
+    """Score the suite with one model, without its disabled heads, and decide every item, in the order of the suite."""
     bundle = open_model(directory, device=request.device, disabled=disabled, languages=request.languages)
     _warn_of_languages(suite, label, bundle)
     tags = open_tag_file(request.tags, bundle)

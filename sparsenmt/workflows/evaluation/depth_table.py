@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,11 +37,11 @@ from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import translate_texts
 from sparsenmt.errors import UserError
-from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
-from sparsenmt.model.depth_plan import Depth, DepthPlan, fastest_first
+from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.model.depth_plan import Depth, fastest_first
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify, progress_bar
-from sparsenmt.recipe.model_use import with_languages
+from sparsenmt.recipe.model_use import with_given, with_languages
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles, WrittenTable
@@ -134,7 +133,6 @@ def depth_table(request: DepthTableRequest) -> WrittenTable:
     """
     request.use_processors()
     table = _DepthTable(request)
-    table.check()
     with resumable("the depths that were translated are kept"):
         with explain_directory_errors(request.output, another="--output"):
             make_directories(request.output)
@@ -143,33 +141,31 @@ def depth_table(request: DepthTableRequest) -> WrittenTable:
 
 
 class _DepthTable:
-    """The steps of `depth_table`."""
+    """The steps of `depth_table`. Making one raises UserError for what is invalid, before anything is translated."""
 
     def __init__(self, request: DepthTableRequest) -> None:
-        self.request = request
+        self.request, self._wanted = request, (request.encoder_layers, request.decoder_layers)
         places = [(place, _expand_grid(place)) for place in request.grid]
         separate = [directory for _, directories in places for directory in directories]
         check_models([*request.models, *separate])
-        labels = model_labels(request.models)
         paths = (*request.models, *separate)
         self._recipes = {path: with_languages(read_recipe(path), *request.languages) for path in paths}
-        self.systems = [self._exits_of(name, directory) for name, directory in labels.items()]
+        self.systems = [self._exits_of(name, directory) for name, directory in model_labels(request.models).items()]
         self.systems += self._grids_of(places)
-        named = {str(path): path for path in (*request.models, *separate)}
         given = given_text(request.source, request.reference, request.documents)
-        self.text: TestText = given or shared_text(named, request.kind)
-        self.scoring = request.scoring.with_default(DEFAULT.metrics)
-
-    def _plan(self, directory: Path) -> DepthPlan:
-        return depth_plan(self._recipes[directory].model)
-
-    @property
-    def _wanted(self) -> tuple[Sequence[int] | None, Sequence[int] | None]:
-        return self.request.encoder_layers, self.request.decoder_layers
+        self.text = given or shared_text({str(path): path for path in paths}, request.kind, TestText)
+        ReportFiles(plot=request.plot).check([request.source, request.reference, request.documents])
+        if request.output.exists() and not request.output.is_dir():
+            raise UserError("this is a file", where=str(request.output), hint="Name a directory as --output.")
+        recipes = {str(path): recipe for path, recipe in self._recipes.items()}
+        asked, known = request.scoring.with_default(DEFAULT.metrics), request.documents is None
+        self.scoring, language = agreed_scoring(self.text, asked, recipes, reads_documents=known)
+        self.sources, self.references = self.text.read()
+        self._settings = self.scoring.settings(language=language, documents=self.text.ids(self.sources))
 
     def _exits_of(self, name: str, directory: Path) -> DepthSystem:
-        """Return one model at its trained exits, or at the requested depths."""
-        plan = self._plan(directory)
+        """Return one model at its trained exits, or at the requested depths, with warnings of untrained ones."""
+        plan = depth_plan(self._recipes[directory].model)
         sides = []
         for side, wanted, exits in zip(
             ("encoder", "decoder"), self._wanted, (plan.encoder_exits, plan.decoder_exits), strict=True
@@ -197,7 +193,7 @@ class _DepthTable:
             own: dict[Depth, Path] = {}
             known = found[0][1] if found and len(directories) == 1 else {}
             for directory in directories:
-                depth = self._plan(directory).deepest
+                depth = depth_plan(self._recipes[directory].model).deepest
                 if other := known.get(depth) or own.get(depth):
                     raise UserError(
                         f"{other} has {depth[0]} encoder and {depth[1]} decoder layers too",
@@ -210,64 +206,37 @@ class _DepthTable:
                 found.append((f"{_SEPARATE}, {place}" if found else _SEPARATE, own))
             else:
                 joined.update(own)
-        wanted = [
-            (name, [depth for depth in fastest_first(models) if self._is_wanted(depth)], models)
+        systems = [
+            DepthSystem(name, {depth: models[depth] for depth in fastest_first(models) if self._is_wanted(depth)}, True)
             for name, models in found
         ]
-        if not all(depths for _, depths, _ in wanted):
+        if not all(system.models for system in systems):
             raise UserError(
                 "none of its models has a requested depth",
                 where="--grid",
                 hint="Change --encoder-layers and --decoder-layers, or leave them out.",
             )
-        return [DepthSystem(name, {depth: models[depth] for depth in depths}, True) for name, depths, models in wanted]
+        return systems
 
     def _is_wanted(self, depth: Depth) -> bool:
+        """Return True if the numbers of layers of both sides are asked for."""
         return all(wanted is None or layers in wanted for wanted, layers in zip(self._wanted, depth, strict=True))
-
-    def check(self) -> None:
-        """Refuse output files and texts that are invalid, before anything is translated."""
-        inputs = [self.request.source, self.request.reference, self.request.documents]
-        ReportFiles(plot=self.request.plot).check(inputs)
-        if self.request.output.exists() and not self.request.output.is_dir():
-            raise UserError("this is a file", where=str(self.request.output), hint="Name a directory as --output.")
-        recipes = {str(path): recipe for path, recipe in self._recipes.items()}
-        known = self.request.documents is None
-        self.scoring, self._language = agreed_scoring(self.text, self.scoring, recipes, reads_documents=known)
-
-    @cached_property
-    def _pairs(self) -> tuple[list[str], list[str]]:
-        return self.text.read()
-
-    @cached_property
-    def _settings(self) -> ScoringSettings:
-        return self.scoring.settings(language=self._language, documents=self.text.ids(self.sources))
-
-    @property
-    def sources(self) -> list[str]:
-        """The lines of the source text."""
-        return self._pairs[0]
 
     @cached_property
     def runs(self) -> list[DepthRun]:
         """The rows: system by system, search by search, the fastest depths first."""
+        searches: list[dict[str, object]] = [
+            {"method": "greedy"} if size == 1 else {"method": "beam", "beam_size": size}
+            for size in self.request.beam_sizes or ()
+        ]
         found = []
         for system in self.systems:
-            for change in self._searches():
+            for search in searches or [{}]:
                 for depth, directory in system.models.items():
-                    options = self._recipes[directory].decoding.model_copy(update=change).at(depth)
+                    usual = self._recipes[directory].decoding.at(depth)
+                    options = with_given(usual, batch_tokens=self.request.batch_tokens, **search)
                     found.append(DepthRun(system.name, strategy_of(options).label, depth, directory, options))
         return found
-
-    def _searches(self) -> list[dict[str, Any]]:
-        """Return the changes to a recipe's decoding options, a dictionary for each search."""
-        batch = {} if self.request.batch_tokens is None else {"batch_tokens": self.request.batch_tokens}
-        sizes: Sequence[int | None] = self.request.beam_sizes or [None]
-        return [
-            batch
-            | ({} if size is None else {"method": "greedy"} if size == 1 else {"method": "beam", "beam_size": size})
-            for size in sizes
-        ]
 
     def translate(self) -> dict[DepthRun, TranslatedText]:
         """Return the translations of every run; a model is opened once, if any of its translations is missing."""
@@ -294,7 +263,7 @@ class _DepthTable:
         return found
 
     def measure_time(self, grids: Sequence[DepthGrid]) -> list[DepthGrid]:
-        """Return the grids with the seconds that every depth, and the oracle, take for the first lines of the text."""
+        """Return the grids with the seconds that each depth, and the oracle, take for the first lines of the text."""
         lines = self.sources[: self.request.speed_lines]
         if not lines:
             return list(grids)
@@ -312,9 +281,12 @@ class _DepthTable:
     def _timed_systems(
         self, oracle: Mapping[tuple[str, str], NDArray[np.int64]]
     ) -> Iterator[tuple[tuple[DepthRun, bool], Callable[[Sequence[str]], list[str]]]]:
-        """Yield every run with its translation function: of all lines, and of those whose oracle takes its depth.
+        """Yield every run twice, each with its translation function; one model is in memory at a time.
 
-        One model is in memory at a time.
+        With False the function translates all lines, with True those for which the oracle takes the depth of the run.
+
+        Args:
+            oracle: (system, search) -> (S, 2) the oracle's depth for each line, in their order.
         """
 
         def translate_own(
@@ -334,7 +306,7 @@ class _DepthTable:
             del bundle  # before the next model is opened
 
     def sizes(self) -> list[SystemSize]:
-        """Return parameters and training time of every system."""
+        """Return the number of parameters and the seconds of training of every system."""
         found = []
         for system in self.systems:
             models = system.directories
@@ -358,12 +330,12 @@ class _DepthTable:
         return WrittenTable(shown, written)
 
     def score(self, translations: Mapping[DepthRun, TranslatedText]) -> list[DepthGrid]:
-        """Return the scores of every system with every search."""
+        """Return the scores of every system with every search, in the order of `runs`."""
         grids = []
         with progress_bar("scores", len(self.runs), unit="cell") as advance:
             for (system, search), group in groupby(self.runs, key=lambda run: (run.system, run.search)):
                 texts = {run.depth: translations[run] for run in group}
-                grids.append(score_grid(system, search, texts, self._pairs[1], self._settings, advance=advance))
+                grids.append(score_grid(system, search, texts, self.references, self._settings, advance=advance))
         return grids
 
     def _time_reference(self, grids: Sequence[DepthGrid]) -> TimeReference | None:
@@ -376,11 +348,7 @@ class _DepthTable:
 
 
 def _expand_grid(place: Path) -> list[Path]:
-    """Return the model directory that is named, or those that lie in the named directory.
-
-    Raises:
-        UserError: there is none in it.
-    """
+    """Return the model directory that is named, or those in the named directory; UserError if there are none."""
     if (place / MANIFEST).exists() and (place / RECIPE).exists():
         return [place]
     inside = sorted(path.parent for path in place.glob(f"*/{RECIPE}") if (path.parent / MANIFEST).exists())

@@ -16,7 +16,7 @@ from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.assemble.model_directory import ModelIdentity, model_identity, parameter_count, read_recipe
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_aligned
-from sparsenmt.decoding.inputs import SourceLine, read_sources, warn_of_unusual_sources
+from sparsenmt.decoding.inputs import read_sources, warn_of_unusual_sources
 from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
@@ -27,6 +27,7 @@ from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import BOOTSTRAP, Comparison, PairedTest, compare
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.process.progress import progress_bar
+from sparsenmt.recipe.model_use import with_given, with_languages
 from sparsenmt.recipe.schema import Decoding, Recipe
 from sparsenmt.workflows.decoding.input_text import attach, open_tag_file
 from sparsenmt.workflows.evaluation.evaluation_file import (
@@ -76,7 +77,7 @@ class Evaluation(KeptEvaluation):
         scoring: ScoringOptions = _DEFAULTS,
         test: PairedTest = BOOTSTRAP,
     ) -> dict[str, float]:
-        """Test the difference to another model; returns what `keep_test` does."""
+        """Test the difference to another model by a metric; returns `Comparison.record` of it, kept or new."""
 
         def make() -> Comparison:
             sources, references = text.read()
@@ -108,24 +109,20 @@ class ModelRun(ModelOptions):
 
     def options(self, recipe: Recipe) -> Decoding:
         """Return the decoding options that decide about the translations of a recipe's model."""
-        plain = recipe.decoding.model_copy(update=self._languages())
-        changed = plain.model_copy(update=self.record())
+        plain = with_languages(recipe, *self.languages).decoding
+        changed = with_given(plain, beam_size=self.beam_size)
         return plain if strategy_of(changed).width == strategy_of(plain).width else changed
 
     def open(self, directory: Path) -> Bundle:
         """Open a model; its recipe has the changed options."""
         bundle = open_model(directory, device=self.device, languages=self.languages)
-        batch = {} if self.batch_tokens is None else {"batch_tokens": self.batch_tokens}
-        changed = self.options(bundle.recipe).model_copy(update=batch)
+        changed = with_given(self.options(bundle.recipe), batch_tokens=self.batch_tokens)
         return replace(bundle, recipe=bundle.recipe.model_copy(update={"decoding": changed}))
 
     def record(self) -> dict[str, Any]:
-        """Return the changes for a report; empty if translations are those of the recipes."""
-        return self._languages() | ({} if self.beam_size is None else {"beam_size": self.beam_size})
-
-    def _languages(self) -> dict[str, str]:
-        given = {"source_language": self.source_language, "target_language": self.target_language}
-        return {key: code for key, code in given.items() if code is not None}
+        """Return option -> changed value, for a report; empty if translations are those of the recipes."""
+        names = ("source_language", "target_language", "beam_size")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 AS_IN_RECIPE = ModelRun()
@@ -180,7 +177,7 @@ def kept_evaluation(
 
 
 def _add_scores(found: Evaluation, directory: Path, text: TestText, scoring: ScoringOptions) -> None:
-    """Score the kept translations by the metrics that are missing, and keep the scores."""
+    """Score the kept translations by the metrics that are missing or of an older formula, and keep the scores."""
     known = {name for name in found.scores if not is_outdated(found.signatures.get(name, ""))} & found.signatures.keys()
     missing = [name for name in scoring.metrics if scoring.key(name) not in known]
     if missing:
@@ -223,14 +220,14 @@ def translate_in_batches(bundle: Bundle, text: TestText, count: int, size: int) 
 
 
 def _input_lines(bundle: Bundle, text: TestText, count: int | None = None) -> list[InputLine]:
-    """Return the first lines of a text with their documents, and with tags if the model reads tags."""
+    """Return the first lines of a text, or all, with their documents, and with tags if the model reads tags."""
     reads_tags = bundle.features.source_tagger is not None
     tags = open_tag_file(text.tags, bundle) if reads_tags and text.tags is not None else None
     return list(islice(attach(text.read()[0], str(text.source), tags, text.documents), count))
 
 
 def _new_evaluation(bundle: Bundle, directory: Path, text: TestText, place: tuple[Path, dict[str, Any]]) -> Evaluation:
-    """Translate the text; ``place``: path and key of the evaluation."""
+    """Translate the text; ``place``: file of the evaluation, and everything that it depends on."""
     sources, _ = text.read()
     with progress_bar(f"{directory.name}: {text.name}", len(sources)) as advance:
         lines, found = translate_text(bundle, text, sources, advance)
@@ -241,18 +238,7 @@ def _new_evaluation(bundle: Bundle, directory: Path, text: TestText, place: tupl
 
 
 def _measure_attention(bundle: Bundle, label: str, text: TestText) -> dict[str, SiteAttention]:
-    """Measure the attention along the reference."""
-    pairs = [pair for pair in _read_pairs(bundle, text) if not pair[0].empty]
-    counter = DensityCounter()
-    with progress_bar(f"{label}: attention", len(pairs)) as advance:
-        batch_tokens = bundle.recipe.decoding.batch_tokens
-        batches = LineBatches(bundle, [source for source, _ in pairs], batch_tokens, advance)
-        observe(batches, [output for _, output in pairs], [counter])
-    return site_attention(counter.result(label))
-
-
-def _read_pairs(bundle: Bundle, text: TestText) -> list[tuple[SourceLine, TargetLine]]:
-    """Read sources and references as lines or blocks of documents; texts that are too long are cut."""
+    """Measure the attention along the references, of lines or blocks of documents; those that are too long are cut."""
     _, references = text.read()
     given, documents = _input_lines(bundle, text), bundle.recipe.data.documents
     if documents is not None and text.documents is not None:
@@ -261,4 +247,10 @@ def _read_pairs(bundle: Bundle, text: TestText) -> list[tuple[SourceLine, Target
     targets = bundle.tokenizers.target.encode_batch(references)
     most, frame = bundle.max_target_length, bundle.frames.target
     read = zip(read_sources(bundle, given), targets, strict=True)
-    return [(line, TargetLine(ids[:most], frame=frame)) for line, ids in read]
+    pairs = [(line, TargetLine(ids[:most], frame=frame)) for line, ids in read if not line.empty]
+    counter = DensityCounter()
+    with progress_bar(f"{label}: attention", len(pairs)) as advance:
+        sources = [source for source, _ in pairs]
+        batches = LineBatches(bundle, sources, bundle.recipe.decoding.batch_tokens, advance)
+        observe(batches, [target for _, target in pairs], [counter])
+    return site_attention(counter.result(label))

@@ -52,7 +52,7 @@ class TextEvaluation(KeptEvaluation):
 
     Args:
         blocks: those of `text_quality.block_qualities`.
-        spans: of every head by layer; empty without learned spans.
+        spans: for each layer those of its heads, in positions; empty without learned spans.
         reading: the segments in which the text was read, in words.
     """
 
@@ -87,7 +87,7 @@ class TextEvaluation(KeptEvaluation):
 
     @property
     def sentences(self) -> None:
-        """A text has none."""
+        """No number: a text has lines, not sentences."""
         return None
 
     @property
@@ -98,22 +98,22 @@ class TextEvaluation(KeptEvaluation):
 
     @property
     def sparsity(self) -> None:
-        """There is no source of which positions could be dropped."""
+        """No rate: there is no source whose positions could be dropped."""
         return None
 
     @property
     def mean_span(self) -> float | None:
-        """The mean of all heads; None without learned spans."""
+        """The mean of all heads in positions; None without learned spans."""
         spans = [span for layer in self.spans for span in layer]
         return sum(spans) / len(spans) if spans else None
 
     @property
     def longest_span(self) -> float | None:
-        """The longest of all heads; None without learned spans."""
+        """The longest of all heads in positions; None without learned spans."""
         return max((span for layer in self.spans for span in layer), default=None)
 
     def against(self, other: TextEvaluation, metric: str, test: PairedTest) -> dict[str, float]:
-        """Test the difference to another model on the same blocks of lines; returns what `keep_test` does."""
+        """Test the difference to another model on the same blocks of lines; returns `Comparison.record` of it."""
 
         def make() -> Comparison:
             pair = text_statistics(self.qualities, metric), text_statistics(other.qualities, metric)
@@ -141,6 +141,7 @@ def evaluate_text(directory: Path, text: PlainText, *, attention: bool = True, d
     encoded: list[EncodedText] = []  # once for both measurements
 
     def read(bundle: Bundle) -> NDArray[np.integer]:
+        """Return the ids of the tokens of the text, (N,)."""
         if not encoded:
             encoded.append(encode_text(bundle.tokenizers.target, text.path))
         return encoded[0].ids
@@ -179,11 +180,7 @@ def kept_text_evaluation(directory: Path, text: PlainText) -> TextEvaluation | N
 
 
 def check_text_metrics(scoring: ScoringOptions) -> None:
-    """Refuse metrics and settings of translations.
-
-    Raises:
-        UserError: a metric is none of language models, or there is a setting of another metric.
-    """
+    """Raise UserError for metrics of translations, and settings that only these have."""
     for metric in scoring.metrics:
         if metric not in TEXT_METRICS:
             raise UserError(

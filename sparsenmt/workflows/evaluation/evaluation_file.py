@@ -48,7 +48,7 @@ class SiteAttention:
 
 
 def site_attention(measured: DensityResult) -> dict[str, SiteAttention]:
-    """The attention of every site of a model."""
+    """Return site -> attention, of the sites that were measured."""
     return {
         site: SiteAttention(
             attended=measured.site_mean(site, "attended"),
@@ -172,26 +172,27 @@ class KeptEvaluation(ABC):
 
     @classmethod
     def _kept(cls, path: Path, key: Mapping[str, Any]) -> KeptWork[Self]:
+        """Return the file of an evaluation, whether it is written or not."""
         return KeptWork(path, key, cls, key="key", compare=_changed)
 
 
 def _changed(old: dict[str, Any], new: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Return how two keys differ, but for entries that files of earlier versions lack."""
+    """Return name, old and new value of entries that differ, but for those that files of earlier versions lack."""
     return changed_values(old, {name: value for name, value in new.items() if name in old or name in _OLDEST_KEY})
 
 
 def evaluation_key(
-    identity: ModelIdentity, decoding: Mapping[str, Any], text: Mapping[str, Any], *, filtered: bool = False
+    identity: ModelIdentity, decoding: Mapping[str, Any], digests: Mapping[str, Any], *, filtered: bool = False
 ) -> dict[str, Any]:
-    """Everything that results depend on: the model, its decoding options, and the hashes of the text.
+    """Return everything that results depend on: the model, its decoding options, and the hashes of the text by role.
 
     Args:
         filtered: True if the model drops positions: older files took them as attended.
     """
     attended = {"attended": "kept positions"} if filtered else {}
-    return {"format": _FORMAT, **asdict(identity), "decoding": decoding, "text": text, **attended}
+    return {"format": _FORMAT, **asdict(identity), "decoding": decoding, "text": digests, **attended}
 
 
 def evaluation_path(directory: Path, text: str, digests: Mapping[str, Any], suffix: str = "") -> Path:
-    """The file of an evaluation; ``text``: the name of the text."""
+    """Return the file of an evaluation of a text, by its name and the hashes of its files by role."""
     return directory / FOLDER / f"{text}-{request_digest(digests)[:8]}{suffix}.json"

@@ -66,7 +66,7 @@ class Experiment:
         test: significance test of the differences to the baselines.
         run: device, and changes to the decoding options of the recipes.
         attention: True to count attended positions, too.
-        fitted: `scoring_of` a text, by what it depends on.
+        fitted: results of `scoring_of`, by what they depend on.
     """
 
     models: Sequence[ExperimentModel]
@@ -113,7 +113,7 @@ class Experiment:
         """Return the results of all models on the ``dev`` or ``test`` texts of their recipes.
 
         Args:
-            measure: returns the results of a model on its text, or None; None: `Experiment.measure`.
+            measure: returns the results of a model on its text, None if there are none; None: `Experiment.measure`.
         """
         texts, found = {model.name: model.text(kind) for model in self.models}, {}
         for model in self.models:
@@ -136,6 +136,7 @@ class Experiment:
     def _observed(
         self, model: ExperimentModel, name: str, texts: Mapping[str, Text | None], found: Mapping[str, Measured]
     ) -> list[Observation]:
+        """Return the results of a model, one for each metric; other arguments: those of `observe`."""
         text, own, baseline = texts[model.name], found.get(model.name), model.baseline
         other = None if baseline is None else found.get(baseline.name)
         against = baseline.group if baseline is not None and texts[baseline.name] == text else None
@@ -163,7 +164,7 @@ class Experiment:
     def _difference(
         self, model: ExperimentModel, own: Measured, other: Measured | None, metric: str, text: Text
     ) -> dict[str, float] | None:
-        """Test the difference to the baseline; None: there is none, or not on this text."""
+        """Return `Comparison.record` of the difference to the baseline; None: there is none, or not on this text."""
         if other is None or own.key["text"] != other.key["text"]:
             return None
         if isinstance(own, TextEvaluation) and isinstance(other, TextEvaluation):
@@ -173,7 +174,7 @@ class Experiment:
         return own.against(other, metric, text, language, scoring, self.test)
 
     def _values(self, model: ExperimentModel, own: Measured, other: Measured | None) -> dict[str, float | None]:
-        """Return the values of `Observation` that do not depend on a metric."""
+        """Return the values of `Observation` that do not depend on a metric; ``other``: results of the baseline."""
         attended, density = (own.overall(name) if self.attention else None for name in ("attended", "density"))
         theirs = None if other is None else other.overall("attended")
         speed, deviation = training_speed(model.directory)
@@ -202,7 +203,7 @@ def _are_comparable(own: Measured, other: Measured, metric: str) -> bool:
 
 
 def metric_of(recipe: Recipe) -> str:
-    """Return the metric that judges a recipe's models: that of validation; in place of the loss BLEU, of texts BPC."""
+    """Return the metric that judges a recipe's models: that of validation; where it is the loss, BLEU, of texts BPC."""
     metric = recipe.training.validation.metric
     if recipe.data.is_language_model:
         return metric if metric in TEXT_METRICS else "bpc"

@@ -5,11 +5,11 @@ Of a translation model a source with its reference, of a language model one text
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sparsenmt.assemble.model_directory import read_recipe
 from sparsenmt.data.documents import read_document_ids
@@ -39,11 +39,7 @@ class TestText:
     documents: Path | None = None
 
     def digests(self) -> dict[str, str | None]:
-        """Return the hashes of the files, by role.
-
-        Raises:
-            UserError: a file cannot be read.
-        """
+        """Return role -> hash of the file, None if there is none; UserError if a file cannot be read."""
         found: dict[str, str | None] = {}
         for role in ("source", "reference", "tags", "documents"):
             path: Path | None = getattr(self, role)
@@ -53,18 +49,14 @@ class TestText:
         return found
 
     def read(self) -> tuple[list[str], list[str]]:
-        """Return sources and references.
-
-        Raises:
-            UserError: they are not line-aligned, or there are none.
-        """
+        """Return the lines of source and reference; UserError if they are not aligned, or there are none."""
         rows = list(read_parallel([self.source, self.reference]))
         if not rows:
             raise UserError("the file has no lines", where=str(self.source), hint="Name a text with sentences.")
         return [row[0] for row in rows], [row[1] for row in rows]
 
     def ids(self, lines: Sequence[str]) -> list[str] | None:
-        """Return the document ids of the first lines; None if the text has no documents."""
+        """Return the document id of each of the first ``lines``; None if the text has no documents."""
         return None if self.documents is None else list(islice(read_document_ids(self.documents), len(lines)))
 
 
@@ -80,11 +72,7 @@ class PlainText:
     path: Path
 
     def digests(self) -> dict[str, str]:
-        """Return the hash of the file, by role.
-
-        Raises:
-            UserError: it cannot be read.
-        """
+        """Return role -> hash of the file; UserError if it cannot be read."""
         check_readable(self.path)
         return {"text": sha256_file(self.path)}
 
@@ -93,21 +81,12 @@ AnyText = TypeVar("AnyText", TestText, PlainText)
 
 
 def evaluation_text(recipe: Recipe, kind: str) -> TestText | PlainText | None:
-    """Return the recipe's ``dev`` or ``test`` text, if it has one, whatever its task."""
-    return (plain_text if recipe.data.is_language_model else recipe_text)(recipe, kind)
-
-
-def plain_text(recipe: Recipe, kind: str) -> PlainText | None:
-    """Return the ``dev`` or ``test`` text of a language model's recipe, if it has one."""
-    corpus = recipe.data.dev if kind == "dev" else recipe.data.test
-    return PlainText(kind, Path(corpus.text)) if corpus is not None and recipe.data.is_language_model else None
-
-
-def recipe_text(recipe: Recipe, kind: str) -> TestText | None:
-    """Return the recipe's ``dev`` or ``test`` text, if it has one."""
+    """Return the recipe's ``dev`` or ``test`` text, if it has one: of a language model a plain one."""
     corpus = recipe.data.dev if kind == "dev" else recipe.data.test
     if corpus is None:
         return None
+    if recipe.data.is_language_model:
+        return PlainText(kind, Path(corpus.text))
     tags, documents = (None if path is None else Path(path) for path in (corpus.tags, corpus.documents))
     return TestText(kind, Path(corpus.source), Path(corpus.target), tags, documents)
 
@@ -134,37 +113,25 @@ def given_text(
     return None
 
 
-def shared_text(models: Mapping[str, Path], kind: str) -> TestText:
-    """Return the ``dev`` or ``test`` text that the recipes of all models name.
+def shared_text(models: Mapping[str, Path], kind: str, of: type[AnyText]) -> AnyText:
+    """Return the ``dev`` or ``test`` text that the recipes of all models name, with tags and documents that one names.
 
     Args:
         models: label -> directory.
+        of: the kind of text that the models read.
 
     Raises:
         UserError: a recipe names none, or they name different ones, or a model does not translate.
     """
-    for directory in models.values():
-        check_translates(read_recipe(directory), directory)
-    found = _texts_of(models, kind, recipe_text, "Name a text with --source and --reference.")
-    documents = next((text.documents for text in found if text.documents is not None), None)
-    tags = next((text.tags for text in found if text.tags is not None), None)
-    return replace(found[0], documents=documents, tags=tags)
-
-
-def shared_plain_text(models: Mapping[str, Path], kind: str) -> PlainText:
-    """Return the text that the recipes of all language models name; arguments and errors are those of `shared_text`."""
-    return _texts_of(models, kind, plain_text, "Name a text with --text.")[0]
-
-
-def _texts_of(
-    models: Mapping[str, Path], kind: str, text_of: Callable[[Recipe, str], AnyText | None], hint: str
-) -> list[AnyText]:
-    """Return the text of every model; UserError if one has none, or not the text of the first one."""
+    hint = "Name a text with --source and --reference." if of is TestText else "Name a text with --text."
     found: list[AnyText] = []
     expected: Mapping[str, str | None] = {}
     for directory in models.values():
-        text = text_of(read_recipe(directory), kind)
-        if text is None:
+        recipe = read_recipe(directory)
+        if of is TestText:
+            check_translates(recipe, directory)
+        text = evaluation_text(recipe, kind)
+        if not isinstance(text, of):
             raise UserError(f"the model's recipe has no `data.{kind}`", where=str(directory), hint=hint)
         digests = {role: value for role, value in text.digests().items() if role not in ("tags", "documents")}
         expected = expected or digests
@@ -175,4 +142,6 @@ def _texts_of(
                 hint=hint,
             )
         found.append(text)
-    return found
+    roles = ("tags", "documents") if of is TestText else ()
+    beside: dict[str, Any] = {role: next(filter(None, (getattr(each, role) for each in found)), None) for role in roles}
+    return replace(found[0], **beside)

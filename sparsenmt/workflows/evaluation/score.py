@@ -17,12 +17,7 @@ from sparsenmt.data.text import read_parallel, text_windows
 from sparsenmt.decoding.disabled_heads import read_disabled_heads
 from sparsenmt.decoding.documents import Mismatches, block_windows, pack_pairs, source_lines, translate_blocks
 from sparsenmt.decoding.forced_decoding import PairScore, score_pairs
-from sparsenmt.decoding.inputs import (
-    SourceLine,
-    cut_warning,
-    read_sources,
-    warn_of_sources,
-)
+from sparsenmt.decoding.inputs import SourceLine, cut_warning, read_sources, warn_of_sources
 from sparsenmt.decoding.translate import WINDOW, translate_lines
 from sparsenmt.decoding.unusual_text import warn_of_unusual_lines
 from sparsenmt.errors import UserError, check_lists
@@ -32,6 +27,7 @@ from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text, warn_of_tokens
 from sparsenmt.metric import METRICS
 from sparsenmt.process.progress import notify
+from sparsenmt.recipe.model_use import with_given
 from sparsenmt.recipe.schema import Decoding, Documents
 from sparsenmt.workflows.decoding.decode import report_mismatches
 from sparsenmt.workflows.decoding.depth_choice import at_depth
@@ -97,10 +93,13 @@ class ModelUse(ModelRun):
     def read(
         self, files: Sequence[Path], documents: Path | None, device: torch.device
     ) -> tuple[list[list[str]], list[InputLine], Bundle, Decoding]:
-        """Read line-aligned files, and open the model; returns their columns, the source lines, it and its options.
+        """Read line-aligned files, and open the model.
 
         Args:
-            files: the source, with documents and tags beside it, and others.
+            files: the source, which has documents and tags beside it, and others.
+
+        Returns:
+            the lines of each file; the source lines; the model; its decoding options.
         """
         # Everything is read before the model is opened: a mistake shows at once.
         columns = _read_columns(files)
@@ -108,8 +107,7 @@ class ModelUse(ModelRun):
         disabled = read_disabled_heads(self.model, self.disabled_heads)
         bundle = open_model(self.model, device=device, disabled=disabled, languages=self.languages)
         decoding = at_depth(bundle.model.plan, bundle.recipe.decoding, self.encoder_layers, self.decoder_layers)
-        changes = {"batch_tokens": self.batch_tokens, "beam_size": self.beam_size}
-        decoding = decoding.model_copy(update={name: value for name, value in changes.items() if value is not None})
+        decoding = with_given(decoding, batch_tokens=self.batch_tokens, beam_size=self.beam_size)
         lines = attach(columns[0], files[0], open_tag_file(self.tags, bundle), documents)
         return columns, list(lines), bundle, decoding
 
@@ -147,7 +145,7 @@ class TargetScores:
 def score_files(
     hypothesis: Path, references: Sequence[Path], baseline: Path | None, options: ScoreOptions
 ) -> ScoreResult:
-    """Score a file of translations."""
+    """Score a file of translations, and compare it with a ``baseline``, another file of them."""
     check_lists(references=references)
     options = options.checked(by_model=False)
     columns = _read_columns([hypothesis, *references, *([baseline] if baseline is not None else [])])
@@ -206,6 +204,7 @@ def score_target(use: ModelUse, source: Path, target: Path, documents: Path | No
             lines, targets = source_lines(blocks), [block.texts[1] for block in blocks]
 
     def score(window: slice) -> list[list[Any]]:
+        """Return the attributes of `PairScore` of each pair of a window but the source, as JSON."""
         pairs = score_pairs(
             bundle, lines[window], targets[window], batch_tokens=decoding.batch_tokens, depth=decoding.depth
         )
@@ -234,7 +233,11 @@ def score_target(use: ModelUse, source: Path, target: Path, documents: Path | No
 
 
 class _ScoredTranslation:
-    """The translation of a text that is scored, window by window, and what was counted."""
+    """The translation of a text that is scored, window by window, with the closed source positions and mismatches.
+
+    Args:
+        packing: how lines are packed into blocks; None: they are translated one by one.
+    """
 
     def __init__(
         self, bundle: Bundle, lines: Sequence[InputLine], decoding: Decoding, packing: Documents | None
@@ -242,8 +245,7 @@ class _ScoredTranslation:
         self._bundle, self._lines, self._decoding, self._packing = bundle, lines, decoding, packing
         self.outputs: list[str] = []
         self.mismatches = Mismatches()
-        self._closed: int | None = None
-        self._tokens = 0
+        self._closed = self._positions = 0  # of lines for which a filter decided
 
     def windows(self) -> Iterable[list[Any]]:
         """Return the windows: of lines, or of blocks of documents."""
@@ -252,7 +254,7 @@ class _ScoredTranslation:
         return block_windows(self._bundle, self._lines, self._packing)
 
     def translate(self, window: list[Any]) -> dict[str, Any]:
-        """Translate a window; returns JSON."""
+        """Translate a window; returns its texts and counts as JSON, for `add`."""
         mismatches, texts = Mismatches(), list[str]()
         if self._packing is None:
             found = list(translate_lines(self._bundle, window, self._decoding))
@@ -266,8 +268,8 @@ class _ScoredTranslation:
         decided = [each for each in found if each.closed is not None]
         return {
             "texts": texts,
-            "closed": sum(each.closed or 0 for each in decided) if decided else None,
-            "tokens": sum(len(each.source.ids) for each in decided),
+            "closed": sum(each.closed or 0 for each in decided),
+            "positions": sum(len(each.source.ids) for each in decided),
             "mismatches": asdict(mismatches),
         }
 
@@ -275,9 +277,8 @@ class _ScoredTranslation:
         """Add the next window."""
         self.outputs += found["texts"]
         self.mismatches.merge(found["mismatches"])
-        if found["closed"] is not None:
-            self._closed = (self._closed or 0) + found["closed"]
-            self._tokens += found["tokens"]
+        self._closed += found["closed"]
+        self._positions += found["positions"]
 
     @property
     def sources(self) -> list[SourceLine]:
@@ -289,11 +290,11 @@ class _ScoredTranslation:
 
     def sparsity_rate(self) -> float | None:
         """Return the share of source positions whose gate is 0; None where no filter decided."""
-        return None if self._closed is None else self._closed / self._tokens
+        return self._closed / self._positions if self._positions else None
 
 
 def _read_columns(files: Sequence[Path]) -> list[list[str]]:
-    """Read line-aligned files; UserError if they are empty."""
+    """Return the lines of each of several line-aligned files; UserError if they are empty."""
     rows = list(read_parallel([str(path) for path in files]))
     if not rows:
         hint = "Name the file that was meant: there is nothing to score."
@@ -302,7 +303,7 @@ def _read_columns(files: Sequence[Path]) -> list[list[str]]:
 
 
 def _note_empty(references: Sequence[Path], columns: Sequence[Sequence[str]]) -> None:
-    """Tell that empty lines among several references are references, too."""
+    """Report that empty lines among several references count; ``columns``: the lines of each, and of others."""
     for path, lines in zip(references, columns, strict=False):
         count = sum(not line.strip() for line in lines)
         if count and len(references) > 1:
@@ -319,7 +320,13 @@ def _measure(
     language: str | None = None,
     sparsity: float | None = None,
 ) -> ScoreResult:
-    """Compute the metrics; ``others`` are the columns of the references and, after them, of the baseline."""
+    """Compute the metrics.
+
+    Args:
+        others: the lines of each reference, and after them those of the baseline, if there is one.
+        references: number of references.
+        lines: the sources, for their documents.
+    """
     documents = None if options.documents is None else [line.document for line in lines]
     settings = options.settings(language=language, documents=documents)
     scores = corpus_scores(hypotheses, others[:references], settings)

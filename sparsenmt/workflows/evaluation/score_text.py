@@ -49,10 +49,10 @@ def token_nats(
     shown: bool = True,
     label: str = "score",
 ) -> Iterator[NDArray[np.float64]]:
-    """Compute the negative log-likelihoods of the tokens of a text, in order, segment by segment.
+    """Yield the negative log-likelihoods of the tokens of a text in nats, in order, an array for each segment.
 
     Args:
-        ids: (N) the tokens, with `EOS` at the end of each line.
+        ids: (N,) the tokens, with `EOS` at the end of each line.
         modules: of the model, as for `score_text`.
         shown: show the progress.
         label: of the progress.
@@ -63,7 +63,7 @@ def token_nats(
 
 
 def total_nats(nats: Iterable[NDArray[np.float64]]) -> float:
-    """The sum of the negative log-likelihoods of `token_nats`."""
+    """Return the sum of the negative log-likelihoods of `token_nats`, in nats."""
     return math.fsum(float(values.sum()) for values in nats)
 
 
@@ -71,7 +71,7 @@ def score_text_file(use: TextUse, text: Path) -> tuple[TextQuality, TextReading]
     """Score a text file with a language model.
 
     Raises:
-        UserError: the model is none of language, the text is empty, or the memory does not fit the positions.
+        UserError: the model is no language model, the text is empty, or the memory does not fit the positions.
     """
     use_threads(use.threads)
     device = pick_device(use.device, "--device")
@@ -85,7 +85,7 @@ def score_text_file(use: TextUse, text: Path) -> tuple[TextQuality, TextReading]
 
 
 def _check_reading(bundle: Bundle, reading: TextReading, use: TextUse) -> None:
-    """Raise UserError if the model's positions do not fit how the text is to be read."""
+    """Raise UserError if absolute positions of the model do not fit the segments and their memory."""
     model = bundle.recipe.model
     if model.positions == "none":
         return

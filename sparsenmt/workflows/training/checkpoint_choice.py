@@ -31,6 +31,7 @@ class Candidate:
 
     @property
     def updates(self) -> list[int]:
+        """The updates of the checkpoints, rising."""
         return [checkpoint.update for checkpoint in self.checkpoints]
 
     @property
@@ -44,10 +45,10 @@ class CheckpointChoice:
     """The candidates for the weights of a model, and the one that is taken.
 
     Args:
-        candidates: one of which nothing is validated, where there is no choice.
+        candidates: a single one, which is not validated, where there is no choice.
         shown: names of the values that decide.
-        best: the update of the best validation, if there is one; its checkpoint may be lost.
-        tokenizer: `Progress.tokenizer`, of the first of ``shown``.
+        best: the update of the best validation, whose checkpoint may be lost; empty: there is none.
+        tokenizer: `Progress.tokenizer`: that of the metric, the first of ``shown``.
     """
 
     candidates: tuple[Candidate, ...]
@@ -75,16 +76,19 @@ class CheckpointChoice:
         return taken + "".join(f"; the best single one, update {update}, was not kept" for update in lost)
 
     def _values(self, candidate: Candidate) -> str:
-        return ", ".join(f"{self._label(name)} {candidate.values[name]:.3f}" for name in self.shown)
-
-    def _label(self, name: str) -> str:
-        return name if self.tokenizer is None or name != self.shown[0] else f"{name} ({self.tokenizer})"
+        """Return the values of a candidate that decide, each after its name, for a message."""
+        first = "" if self.tokenizer is None else f" ({self.tokenizer})"
+        labels = dict(zip(self.shown, [self.shown[0] + first, *self.shown[1:]], strict=True))
+        return ", ".join(f"{label} {candidate.values[name]:.3f}" for name, label in labels.items())
 
     def record(self) -> dict[str, Any] | None:
         """Return the choice for the manifest; None if there was only one candidate."""
         if not self.candidates[1:]:
             return None
-        candidates = [{"updates": each.updates, "values": _finite(each.values)} for each in self.candidates]
+        candidates = []
+        for each in self.candidates:
+            finite = {name: value if math.isfinite(value) else None for name, value in each.values.items()}
+            candidates.append({"updates": each.updates, "values": finite})
         named = {} if self.tokenizer is None else {"tokenizer": self.tokenizer}
         return {"taken": self.taken.updates, "by": list(self.shown), **named, "candidates": candidates}
 
@@ -105,7 +109,7 @@ class CheckpointChoice:
 
 
 def mean_sizes(last: int) -> list[int]:
-    """The numbers of checkpoints in the means that are tried: 1, 2, 4, ... and ``last`` itself."""
+    """Return the numbers of checkpoints in the means that are tried: 1, 2, 4, ... and ``last`` itself."""
     return [2**power for power in range(last.bit_length()) if 2**power < last] + ([last] if last else [])
 
 
@@ -148,13 +152,14 @@ def choose(
 
 
 def warn_of_damage(model: Path, last: int, others: Sequence[int] = ()) -> list[str]:
-    """Warn of damaged checkpoints, newest or other ones, that weights are without; returns the warnings."""
+    """Warn of damaged checkpoints that weights are without; returns the warnings.
+
+    Args:
+        last: number of the newest checkpoints that belong to the weights.
+        others: updates of others that do.
+    """
     damaged = damaged_among(model, last, others)
     warnings = [f"the checkpoint of update {update} is damaged: the weights are without it" for update in damaged]
     for warning in warnings:
         notify(f"warning: {model}: {warning}")
     return warnings
-
-
-def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in values.items()}

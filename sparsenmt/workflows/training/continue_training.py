@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 
 from sparsenmt.assemble import model_directory
@@ -30,6 +29,7 @@ def starting_point(model: Path, *, weights_only: bool, remedy: str) -> tuple[Sta
     """Return a model's newest checkpoint and its progress, or its final weights and update 0.
 
     Args:
+        weights_only: True: the final weights.
         remedy: the hint of the error if there is no checkpoint.
 
     Raises:
@@ -47,7 +47,7 @@ def starting_point(model: Path, *, weights_only: bool, remedy: str) -> tuple[Sta
 
 
 def rate_after(training: Training, start: Progress) -> float | None:
-    """Return the constant learning rate after a schedule that falls to 0; None: the schedule goes on.
+    """Return the constant learning rate after a schedule that falls to 0; None: the schedule continues.
 
     A linear or cosine schedule has no rate left at its end, and little if it were stretched to a few more updates.
     Zhang et al. 2021 keep ``inverse_sqrt``: the rate is what that would have, but at least a tenth of the peak, as
@@ -68,11 +68,10 @@ def tell_rate(recipe: Recipe, start: Progress) -> None:
 
 
 def _was_begun_falling(recipe: Recipe) -> bool:
-    """True if an earlier version has begun the run: its rate falls to 0 again, on the stretched schedule."""
+    """Return True if an earlier version has begun the run: its rate falls to 0 again, on the stretched schedule."""
     directory = Path(recipe.directory)
-    return (directory / model_directory.MANIFEST).exists() and model_directory.read_recipe(
-        directory
-    ).training.falls_to_zero
+    begun = (directory / model_directory.MANIFEST).exists()
+    return begun and model_directory.read_recipe(directory).training.falls_to_zero
 
 
 def counted_on(recipe: Recipe, start: Progress, updates: int | None) -> Recipe:
@@ -99,16 +98,12 @@ def counted_on(recipe: Recipe, start: Progress, updates: int | None) -> Recipe:
 
 
 def _later(value: float | Ramp | None, start: Progress) -> float | Ramp | None:
-    """Delay a schedule by the updates of the first run."""
+    """Return a schedule that is delayed by the updates of the first run; other values as they are."""
     return value.model_copy(update={"after": value.after + start.update}) if isinstance(value, Ramp) else value
 
 
 def check_vocabularies(recipe: Recipe, model: Path) -> None:
-    """Check that the prepared data of a recipe have a model's vocabularies: its embeddings must keep their tokens.
-
-    Raises:
-        UserError: they have other ones.
-    """
+    """Raise UserError unless a recipe's data have a model's vocabularies: its embeddings must keep their tokens."""
     directory = Path(recipe.data.directory)
     read_manifest(directory)
     if not same_vocabularies(directory, model):
@@ -135,10 +130,13 @@ def make_untrained(recipe: Recipe, start: StartingPoint) -> None:
 
 
 def _write_untrained(recipe: Recipe, start: StartingPoint) -> None:
+    """Write the directory for `make_untrained`, unless it is there already."""
     directory, record = Path(recipe.directory), start.record()
-    if _is_made(recipe, record):
-        notify(f"{directory}: nothing is left to do")
-        return
+    if (directory / model_directory.MANIFEST).exists():
+        same = model_directory.read_manifest(directory)["started_from"] == record
+        if same and model_directory.read_recipe(directory) == recipe and model_directory.weights_after(directory) == 0:
+            notify(f"{directory}: nothing is left to do")
+            return
     check_absent(directory)
     data = open_data(recipe)
     sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
@@ -152,12 +150,3 @@ def _write_untrained(recipe: Recipe, start: StartingPoint) -> None:
         model_directory.write_weights(partial, weights, after=0, made_of=[])
     text = f"; {', '.join(added)}: initial values" if added else ""
     notify(f"{directory}: the weights of {start.directory}{text}")
-
-
-def _is_made(recipe: Recipe, record: Mapping[str, str]) -> bool:
-    """True if the directory is what `make_untrained` would write."""
-    directory = Path(recipe.directory)
-    if not (directory / model_directory.MANIFEST).exists():
-        return False
-    same = model_directory.read_manifest(directory)["started_from"] == record
-    return same and model_directory.read_recipe(directory) == recipe and model_directory.weights_after(directory) == 0

@@ -30,13 +30,7 @@ from sparsenmt.process.progress import notify
 from sparsenmt.process.runtime import is_distributed
 from sparsenmt.recipe.load import dump
 from sparsenmt.recipe.schema import Corpus, Data, Recipe
-from sparsenmt.storage.files import (
-    directory_lock,
-    explain_directory_errors,
-    make_directories,
-    sha256_file,
-    write_text,
-)
+from sparsenmt.storage.files import directory_lock, explain_directory_errors, make_directories, sha256_file, write_text
 from sparsenmt.storage.kept_work import KeptWork
 from sparsenmt.storage.records import check_file_entries, file_entries_of, file_entry
 from sparsenmt.workflows.decoding.decode import DecodeRequest, decode, decoding_options
@@ -73,7 +67,7 @@ class DistillRequest:
         return self.folder or Path(f"{self.recipe.data.directory.rstrip('/')}-text")
 
     def corpora(self) -> list[DistilledCorpus]:
-        """Return the training corpora, in the order of the recipe."""
+        """Return the training corpora with their files, in the order of the recipe."""
         names = corpus_names(self.recipe.data.train)
         return [
             DistilledCorpus(
@@ -172,6 +166,7 @@ class DistilledCorpus:
         self._kept(work).write(files={path.name: file_entry(path) for path in (self.source, self.target)})
 
     def _kept(self, work: Mapping[str, Any]) -> KeptWork[_DistilledRecord]:
+        """Return the record of the text that ``work`` makes, whether it is written or not."""
         return KeptWork(self.record, work, _DistilledRecord)
 
 
@@ -206,7 +201,7 @@ def distill(request: DistillRequest) -> None:
 
 
 def _work(request: DistillRequest, corpora: Sequence[DistilledCorpus]) -> dict[str, dict[str, Any]]:
-    """Return everything that the distilled text of each corpus depends on."""
+    """Return name of a corpus -> everything that its distilled text depends on, as JSON values."""
     teacher = request.teacher
     identity = model_identity(teacher.model)
     # Threads and window change nothing but near ties.
@@ -237,11 +232,7 @@ def _work(request: DistillRequest, corpora: Sequence[DistilledCorpus]) -> dict[s
 
 
 def _check_teacher(request: DistillRequest) -> None:
-    """Compare the teacher's data with the student's; different limits and case are a warning.
-
-    Raises:
-        UserError: the languages differ.
-    """
+    """Raise UserError if teacher and student have different languages; warn of different limits and case."""
     ours, theirs = request.recipe.data, read_recipe(request.teacher.model).data
     for side in ("source", "target"):
         key = f"{side}_language"
@@ -263,11 +254,7 @@ def _check_teacher(request: DistillRequest) -> None:
 
 
 def _check_directories(request: DistillRequest, complete: bool) -> None:
-    """Refuse directories that are in use for other text, before any work is done.
-
-    Raises:
-        UserError: there is such a directory.
-    """
+    """Raise UserError for directories that are in use for other text; ``complete``: the distilled text is complete."""
     folder, teacher = request.text_folder, request.teacher.model
     prepared, directory = Path(request.recipe.data.directory), Path(request.recipe.directory)
     places = [path.resolve() for path in (folder, prepared, directory, teacher)]
@@ -294,7 +281,7 @@ def _check_directories(request: DistillRequest, complete: bool) -> None:
 def _translate_corpora(
     request: DistillRequest, student: Recipe, work: Mapping[str, Mapping[str, Any]], complete: Sequence[bool]
 ) -> None:
-    """Translate the corpora that are not complete, and write the student's recipe."""
+    """Translate the corpora that are not ``complete``, in their order, and write the student's recipe."""
     folder, teacher = request.text_folder, request.teacher
     with explain_directory_errors(folder, another="--corpus"):
         make_directories(folder)

@@ -126,7 +126,11 @@ def finetune(request: FinetuneRequest) -> FinetuneResult:
 
 
 def _warn_of_few_updates(request: FinetuneRequest, recipe: Recipe, progress: Progress) -> None:
-    """Warn if a share of gates is to close in far fewer updates than quality needs to come back."""
+    """Warn if a share of gates is to close in far fewer updates than quality needs to come back.
+
+    Args:
+        progress: of the model in the checkpoint where the runs begin.
+    """
     own = progress.update or model_directory.weights_after(request.model) or 0
     further = recipe.training.max_updates if request.updates is None else request.updates
     if (target := max(request.targets, default=0.0)) >= _SMALL_TARGET and further < own * _FEW_UPDATES:
@@ -137,7 +141,7 @@ def _warn_of_few_updates(request: FinetuneRequest, recipe: Recipe, progress: Pro
 
 
 def _starting_point(request: FinetuneRequest) -> tuple[StartingPoint, Progress]:
-    """Return the beginning of the runs, and its progress."""
+    """Return the beginning of the runs, and its progress; UserError if the model has filters already."""
     model_directory.read_manifest(request.model)
     if model_directory.read_recipe(request.model).model.memory:
         raise UserError(
@@ -150,7 +154,7 @@ def _starting_point(request: FinetuneRequest) -> tuple[StartingPoint, Progress]:
 
 
 def _read_recipe(request: FinetuneRequest) -> Recipe:
-    """Return the recipe with filters; its updates count from the beginning of the fine-tuning."""
+    """Return the recipe with filters, whose updates count from the beginning of the fine-tuning."""
     if request.recipe is not None:
         recipe = load_recipe(request.recipe, request.overrides)
         if not recipe.model.memory:
@@ -181,12 +185,20 @@ def _read_recipe(request: FinetuneRequest) -> Recipe:
 
 
 def _recipes(request: FinetuneRequest, recipe: Recipe, output: Path, progress: Progress) -> dict[str, Recipe]:
-    """Return the recipe of every run by name: one run a value; without values, the recipe as it is."""
-    values: list[tuple[str, dict[str, float | Ramp | None]]] = []
+    """Return name -> recipe of every run: one run a value; without values, the recipe as it is.
+
+    Args:
+        output: the directory of a single run, or the folder of several.
+        progress: of the dense model, from whose beginning updates count in the recipes.
+    """
+    values: dict[str, dict[str, float | Ramp | None]] = {}
     for key, other, numbers in (("weight", "target", request.weights), ("target", "weight", request.targets)):
         for number in numbers:
+            name = f"{key}-{number:g}"
+            if name in values:  # the directory of another run
+                raise UserError(f"{number:g} is in the list twice", where=f"--{key}", hint="Write every number once.")
             value = Ramp(from_=0.0, to=number, steps=request.ramp) if request.ramp else number
-            values.append((f"{key}-{number:g}", {key: value, other: None}))
+            values[name] = {key: value, other: None}
     runs = {}
     if request.baseline:
         runs["dense"] = dense = _absolute(request, recipe, {}, [], output / "dense", progress)
@@ -195,7 +207,7 @@ def _recipes(request: FinetuneRequest, recipe: Recipe, output: Path, progress: P
         except UserError as error:
             hint = "Leave it out: the model itself is what the gates are compared with."
             raise UserError(f"without gates, {error.message}", where="--baseline", hint=hint) from None
-    for name, change in values or [("recipe", {})]:
+    for name, change in (values or {"recipe": {}}).items():
         directory = output / name if request.is_sweep else output
         losses = {loss: options.model_copy(update=change) for loss, options in recipe.losses.items()}
         if change and not losses:
@@ -216,7 +228,7 @@ def _absolute(
     directory: Path,
     progress: Progress,
 ) -> Recipe:
-    """Return the recipe of one run; its updates and epochs count from the beginning of the dense model's training."""
+    """Return the recipe of one run, with these losses and filters; its updates count as for `_recipes`."""
     training = recipe.training
     averaged = {"average": training.average_last or _AVERAGED, "last": 1, "best": 0, None: training.average_last or 1}
     average_last = averaged[request.keep]
@@ -279,7 +291,7 @@ def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
 
 
 def _averaged(directory: Path) -> list[str]:
-    """Return the updates of the checkpoints that a model's weights are the mean of; empty if it was not trained."""
+    """Return the updates whose checkpoints a model's weights are the mean of, as text; empty if it was not trained."""
     notes = read_header(directory / model_directory.WEIGHTS, hint="Train the model again.")[1]
     return [each for each in notes.get("made_of", "").split(",") if each]
 

@@ -13,7 +13,6 @@ import torch
 from sparsenmt import __version__
 from sparsenmt.assemble import model_directory
 from sparsenmt.data.prepared_data import PreparedData
-from sparsenmt.data.tokenizers.frame import FramePair
 from sparsenmt.data.tokenizers.tokenizer import SHORTLIST
 from sparsenmt.errors import UserError
 from sparsenmt.process.workers import Workers
@@ -93,7 +92,13 @@ def check_start(
 def _check_starting_weights(
     directory: Path, recorded: dict[str, str] | None, start_from: str | None, resumes: bool
 ) -> None:
-    """Refuse to resume a run with other starting weights than it began with."""
+    """Raise UserError if a run would resume with other starting weights than it began with.
+
+    Args:
+        recorded: `StartingPoint.record` in the manifest; None: the run began with random weights.
+        start_from: hash of the weights that --from names.
+        resumes: True if there are checkpoints.
+    """
     other = "or name another `directory`."
     resume = f"Leave --from out to resume it, {other}"
     if recorded is None:
@@ -110,7 +115,7 @@ def _check_starting_weights(
 
 
 def _changes(old: Recipe, new: Recipe) -> list[tuple[str, Any, Any]]:
-    """Return the keys that differ, with both values."""
+    """Return key, old and new value of the settings that differ; keys are joined by dots."""
     before, after = (recipe.model_dump(mode="json", by_alias=True) for recipe in (old, new))
     return changed_values(before, after)
 
@@ -118,11 +123,7 @@ def _changes(old: Recipe, new: Recipe) -> list[tuple[str, Any, Any]]:
 def check_same_run(
     recipe: Recipe, fingerprint: str, start_from: str | None, workers: Workers, device: torch.device
 ) -> None:
-    """Check that all processes were started with the same version, recipe, data and starting weights.
-
-    Raises:
-        UserError: they were not.
-    """
+    """Raise UserError unless all processes were started with the same version, recipe, data and starting weights."""
     if workers.size == 1:
         return
     dtype = str(pick_dtype(recipe.training.compute_dtype, device))
@@ -175,14 +176,9 @@ def _is_harmless(key: str, old: Any, new: Any, recipe: Recipe, done: Progress | 
     return reached is not None and new >= reached
 
 
-def frames_of(recipe: Recipe, data: PreparedData) -> FramePair:
-    """Return the tokens around sentences in training; UserError if the languages are not those of the vocabularies."""
-    return data.tokenizers.frames.of(recipe.decoding)
-
-
 def check_lengths(recipe: Recipe, data: PreparedData) -> None:
-    """Refuse sentences that are longer than the model has learned positions, and languages that it does not have."""
-    frames = frames_of(recipe, data)
+    """Raise UserError for sentences longer than the learned positions, and languages that the vocabularies lack."""
+    frames = data.tokenizers.frames.of(recipe.decoding)
     if recipe.model.positions != "learned":
         return
     for dataset in (*data.train, data.dev):

@@ -30,7 +30,7 @@ from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.workflows.evaluation.evaluate import AS_IN_RECIPE, ModelRun, check_metrics_fit
 from sparsenmt.workflows.evaluation.evaluate_text import check_text_metrics
 from sparsenmt.workflows.evaluation.experiment import Experiment, ExperimentModel, Measured, Text
-from sparsenmt.workflows.evaluation.reference_texts import TestText, recipe_text
+from sparsenmt.workflows.evaluation.reference_texts import TestText
 from sparsenmt.workflows.training.continue_training import (
     check_vocabularies,
     counted_on,
@@ -49,13 +49,13 @@ RECORD = "sweep.json"
 
 @dataclass(frozen=True)
 class _VariantRecord:
-    """The record of a finished variant, as far as its types matter."""
+    """The entry of a finished variant's record whose type is checked."""
 
     recipe: dict[str, Any]
 
 
 def _changed(written: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Return what makes a variant another one than was finished; a starting model that is gone does not."""
+    """Return key, old and new value of what makes a variant another one; a starting model that is gone does not."""
     recipe, asked = (load_resolved_recipe(each["recipe"], origin=RECORD) for each in (written, now))
     same = {"recipe": written["recipe"]} if is_same_run(recipe, asked) else {}
     return changed_values(written, now | same | ({"from": written.get("from")} if now["from"] == "gone" else {}))
@@ -77,15 +77,13 @@ class VariantRun(ExperimentModel):
 
     def record(self) -> KeptWork[_VariantRecord]:
         """Return the record of the variant as it is asked for now."""
-        variant = self.variant
-        there = variant.start is not None and (variant.start / model_directory.WEIGHTS).exists()
+        variant, begin = self.variant, None
+        if variant.start is not None:
+            there = (variant.start / model_directory.WEIGHTS).exists()
+            begin = model_directory.weights_digest(variant.start) if there else "gone"
         asked = {
             "recipe": self.recipe.model_dump(mode="json", by_alias=True),
-            "from": None
-            if variant.start is None
-            else model_directory.weights_digest(variant.start)
-            if there
-            else "gone",
+            "from": begin,
             "updates": variant.updates,
             "restart": variant.restart,
             "weights": model_directory.weights_digest(self.directory),
@@ -93,7 +91,7 @@ class VariantRun(ExperimentModel):
         return KeptWork(self.directory / RECORD, asked, _VariantRecord, key=None, compare=_changed)
 
     def state(self) -> str:
-        """Return the progress of the variant, for lists."""
+        """Return the progress of the variant in words, for lists."""
         if self.is_finished():
             return "finished"
         if not (self.directory / model_directory.MANIFEST).exists():
@@ -136,11 +134,7 @@ class SweepPlan:
     experiment: Experiment
 
     def select(self, patterns: Sequence[str]) -> list[VariantRun]:
-        """Return the variants whose names match a pattern (`topk-*`); without patterns, all.
-
-        Raises:
-            UserError: a pattern matches none.
-        """
+        """Return the variants whose names match a pattern (`topk-*`), or all; UserError if a pattern matches none."""
         for pattern in patterns:
             if not any(fnmatchcase(run.name, pattern) for run in self.runs):
                 names = ", ".join(run.name for run in self.runs)
@@ -181,7 +175,7 @@ class SweepPlan:
         return failed
 
     def _check_starts(self, chosen: Sequence[VariantRun]) -> None:
-        """Check that every model that a variant begins from exists, or is made before it."""
+        """Raise UserError unless every model that a variant begins from exists, or is made before it."""
         made_here = {run.directory.resolve(): run for run in self.runs}
         for number, run in enumerate(chosen):
             start = run.variant.start
@@ -218,12 +212,7 @@ class SweepPlan:
                 shutil.rmtree(run.directory / "checkpoints", ignore_errors=True)
 
     def check_scoring(self) -> None:
-        """Check that all variants can be scored, and can share a table.
-
-        Raises:
-            UserError: a text lacks what a metric needs; or one table would hold the scores of different metrics, or of
-                one text by different tokenizers.
-        """
+        """Raise UserError if a variant cannot be scored, or one table would mix metrics, or tokenizers on one text."""
         first: dict[tuple[str, ...], VariantRun] = {}
         checked: set[tuple[Any, ...]] = set()
         texts: dict[tuple[TestText, tuple[str, ...]], tuple[VariantRun, ScoringOptions]] = {}
@@ -233,7 +222,9 @@ class SweepPlan:
             if run.recipe.data.is_language_model:
                 check_text_metrics(scoring)
                 continue
-            for text in filter(None, (recipe_text(run.recipe, kind) for kind in self.sweep.sets)):
+            for text in map(run.text, self.sweep.sets):
+                if not isinstance(text, TestText):  # the recipe has none
+                    continue
                 if (scoring, text.documents is None) not in checked:
                     check_metrics_fit(text, scoring)
                     checked.add((scoring, text.documents is None))
@@ -363,7 +354,7 @@ def _baseline(layout: Layout | None, run: VariantRun, runs: Sequence[VariantRun]
 
 
 def _check_together(sweep: Sweep, runs: Sequence[VariantRun], model_run: ModelRun) -> None:
-    """Check that variants have one task, the texts of the sweep, and the same settings of data that they share."""
+    """Raise UserError unless variants have one task, the texts of the sweep, and equal settings of shared data."""
     first: dict[str, tuple[VariantRun, dict[str, Any]]] = {}
     for run in runs:
         if run.recipe.data.task != runs[0].recipe.data.task:

@@ -63,7 +63,7 @@ class LaidOutTable:
 
 
 class _Placement:
-    """The observations of a sweep in the sections, rows and columns of a layout, and the kind of value in the cells."""
+    """The observations of a sweep in the sections, rows and columns of a layout; ``cell``: the value in the cells."""
 
     def __init__(self, layout: Layout, observations: Sequence[Observation], cell: CellValue) -> None:
         self.layout, self.cell = layout, cell
@@ -135,7 +135,7 @@ def grids(layout: Layout, observations: Sequence[Observation]) -> list[LaidOutTa
 
 
 def _measured(cells: _Placement, section: Labels, rows: Sequence[Labels]) -> dict[str, list[str]]:
-    """Return columns beside the quality, the texts of all rows by title: means, of what was measured at all."""
+    """Return title -> texts of the rows, of columns beside the quality: means of the values that were measured."""
     found: dict[str, list[str]] = {}
     for name in _BESIDE:
         values = [
@@ -148,7 +148,12 @@ def _measured(cells: _Placement, section: Labels, rows: Sequence[Labels]) -> dic
 
 
 def _heads(cells: _Placement, columns: Sequence[Labels], measured: Iterable[str], *, marks: int) -> list[list[str]]:
-    """Return the header, a line for each axis; repeated labels are left empty."""
+    """Return the header, a line for each column axis; repeated labels are left empty.
+
+    Args:
+        measured: titles of columns beside the cells.
+        marks: columns of text that the marks in the cells take.
+    """
     lines = []
     names = [_shown(cells.column_axes, column) for column in columns]
     depth = len(names[0]) if names else 1
@@ -178,6 +183,7 @@ def _row_heads(cells: _Placement, rows: Sequence[Labels]) -> list[list[str]]:
 
 
 def _cell(cells: _Placement, section: Labels, row: Labels, column: Labels) -> str:
+    """Return the text of a cell: the mean over its seeds, with deviation and marks; or `_NONE` or `_WAITING`."""
     there, numbers = cells.at(section, row, column), cells.numbers(section, row, column)
     if not there:
         return _NONE
@@ -197,6 +203,7 @@ def _cell(cells: _Placement, section: Labels, row: Labels, column: Labels) -> st
 
 
 def _average(cells: _Placement, section: Labels, row: Labels) -> str:
+    """Return the mean of a row's cells as text."""
     means = [mean(found) for column in cells.columns_of(section) if (found := cells.numbers(section, row, column))]
     return _number(mean(means), cells.cell, cells.digits) if len(means) > 1 else _NONE
 
@@ -211,11 +218,12 @@ def _number(value: float, cell: str, digits: int = 2) -> str:
 
 
 def _order(observations: Sequence[Observation], axes: Sequence[str]) -> list[Labels]:
-    """Return all combinations of labels, in the order of the sweep."""
+    """Return all combinations of labels on these axes, in the order of the sweep."""
     return list(dict.fromkeys(_labels(each, axes) for each in observations))
 
 
 def _labels(observation: Observation, axes: Sequence[str]) -> Labels:
+    """Return the labels of an observation on these axes; empty where it has none."""
     return tuple(observation.labels.get(axis, "") for axis in axes)
 
 
@@ -229,37 +237,29 @@ def notes(layout: Layout | None, observations: Sequence[Observation], test: Pair
     """Return the legend: the baseline, the seeds, and the variants that are not finished."""
     found = []
     tested = [each for each in observations if each.test is not None]
+    cells = None if layout is None else _Placement(layout, observations, layout.cells[0])
+    seeds = seed_count(observations) if cells is None else cells.seeds
     used = test.describe(int(each.test["segments"]) for each in tested if each.test)
     if layout is None and tested:
-        of_seed = " of the seed" * (seed_count(observations) > 1)
+        of_seed = " of the seed" * (seeds > 1)
         found.append(f"difference, p value: against the first variant{of_seed}, {used}")
     elif layout is not None and tested:
         against = ", ".join(f"{axis} {label}" for axis, label in layout.baseline.items())
         alone = Counter(each.place for each in observations)
-        cells = _Placement(layout, observations, layout.cells[0])
-        if any(cells.seeds == 1 or alone[each.place] == 1 for each in tested):
-            where = ", in cells of one seed" * (cells.seeds > 1)
+        if any(seeds == 1 or alone[each.place] == 1 for each in tested):
+            where = ", in cells of one seed" * (seeds > 1)
             found.append(f"* significantly worse than {against}, + better{where}: p < {LEVEL:g}, {used}")
-        if cells.seeds > 1:
+        if seeds > 1:
             found.append(f"~ difference from {against} {SCATTER}")
             found.append(f"* worse, + better, in cells of several seeds: p < {LEVEL:g}, {BY_SEED}")
-    found += _seed_notes(layout, observations)
+    if seeds > 1:
+        fewer = "; (n): over n of them" * any(len(each.values) != seeds for each in seed_means(observations).values())
+        found.append(SEEDS_NOTE if layout is None else f"mean ± sample standard deviation over {seeds} seeds{fewer}")
     found += signature_notes(observations)
     waiting = {each.variant for each in observations if not each.values}
     if waiting:
         found.append(f"{_WAITING} {len(waiting)} variant{'' if len(waiting) == 1 else 's'} to come")
     return found
-
-
-def _seed_notes(layout: Layout | None, observations: Sequence[Observation]) -> list[str]:
-    seeds, counts = seed_count(observations), [len(each.values) for each in seed_means(observations).values()]
-    if layout is None:
-        explained = SEEDS_NOTE
-    else:
-        seeds = _Placement(layout, observations, layout.cells[0]).seeds
-        fewer = "; (n): over n of them" * any(count != seeds for count in counts)
-        explained = f"mean ± sample standard deviation over {seeds} seeds{fewer}"
-    return [explained] if seeds > 1 else []
 
 
 def panels(layout: Layout, observations: Sequence[Observation]) -> list[Panel]:

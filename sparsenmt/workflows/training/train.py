@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,19 +48,13 @@ from sparsenmt.training.training_log import truncate_log
 from sparsenmt.training.validation import limit_reached, losses_without_target
 from sparsenmt.workflows.training.checkpoint_choice import CheckpointChoice, choose, mean_sizes, warn_of_damage
 from sparsenmt.workflows.training.prepare import open_data, sides_of, warn_of_missing_words
-from sparsenmt.workflows.training.run_checks import (
-    check_lengths,
-    check_same_run,
-    check_start,
-    frames_of,
-    same_vocabularies,
-)
+from sparsenmt.workflows.training.run_checks import check_lengths, check_same_run, check_start, same_vocabularies
 from sparsenmt.workflows.training.validation import make_validator, recorded_tokenizer, validation_scoring
 
 
 @dataclass(frozen=True)
 class StartingPoint:
-    """The beginning of a run: the weights of a model, or the whole state in another run's checkpoint."""
+    """The beginning of a run: the final weights of a model, or the whole state in a ``checkpoint`` of it."""
 
     directory: Path
     checkpoint: Checkpoint | None = None
@@ -129,7 +124,7 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
                 return
             torch.manual_seed(options.seed + workers.rank)
             trainer = make_trainer(recipe, data, run.path, device, workers, None if run.newest else start, scoring)
-            # Before a new directory has a recipe, which could not be corrected any more.
+            # Before the recipe is written: a faulty one would keep the directory from a corrected one.
             with workers.checked_together(device):
                 if workers.is_main_process and not (run.newest and run.newest.progress().finished):
                     _try_validation(recipe, data, trainer, scoring)
@@ -156,7 +151,7 @@ def _try_validation(
 
 
 def _checked_data(recipe: Recipe, workers: Workers, device: torch.device) -> PreparedData | PreparedText:
-    """Open the prepared data, and check that the recipe can be trained on them."""
+    """Open the prepared data; UserError if the recipe cannot be trained on them."""
     data = open_data(recipe)
     if isinstance(data, PreparedData):
         check_lengths(recipe, data)
@@ -173,15 +168,17 @@ def _checked_data(recipe: Recipe, workers: Workers, device: torch.device) -> Pre
 def _open_run(
     recipe: Recipe, fingerprint: str, start: StartingPoint | None, workers: Workers
 ) -> Iterator[_RunDirectory]:
-    """Check the model directory, lock it, and find the checkpoint to resume from."""
+    """Check the model directory, lock it, and yield it with the checkpoint to resume from.
+
+    Args:
+        fingerprint: of the prepared data.
+    """
     directory = Path(recipe.directory)
     record = None if start is None else start.record()
     digest = None if record is None else record["sha256"]
 
-    def check() -> list[tuple[str, Any, Any]]:
-        return check_start(directory, recipe, fingerprint, digest, _newest_progress(directory))
-
-    check()
+    check = partial(check_start, directory, recipe, fingerprint, digest)
+    check(_newest_progress(directory))
     workers.barrier()  # every process has checked the directory before the first one writes to it
     with ExitStack() as stack:
         if workers.is_main_process:
@@ -190,13 +187,13 @@ def _open_run(
             for message in clean_checkpoints(directory):
                 notify(f"warning: {message}")
         workers.barrier()
-        changed = check()  # again: now no other run can write
+        changed = check(_newest_progress(directory))  # again: now no other run can write
         checkpoints = find_checkpoints(directory)
         yield _RunDirectory(directory, checkpoints[-1] if checkpoints else None, changed, record)
 
 
 def _newest_progress(directory: Path) -> Progress | None:
-    """Return the progress of the newest checkpoint, None if there is none; `clean_checkpoints` names damaged ones."""
+    """Return the progress of the newest sound checkpoint, None if there is none, empty if all are damaged."""
     found = find_checkpoints(directory)
     for checkpoint in reversed(found):
         with suppress(UserError):
@@ -205,9 +202,9 @@ def _newest_progress(directory: Path) -> Progress | None:
 
 
 def _text_sides(recipe: Recipe, data: PreparedData | PreparedText, start: StartingPoint | None) -> TextSides | None:
-    """Return the sides of the training text, and of that of the model where it begins; of a text, its segments.
+    """Return the sides of the training text, and of that of the model it starts from; of a language model its segments.
 
-    None for a language model whose positions have no end.
+    None: a language model whose positions have no end.
     """
     if isinstance(data, PreparedText):
         length = recipe.training.segment_length
@@ -223,7 +220,11 @@ def _begin_or_resume(
     trainer: Trainer,
     start: StartingPoint | None,
 ) -> None:
-    """Write a new model directory; or restore the newest checkpoint and drop what was logged after it."""
+    """Write a new model directory; or restore the newest checkpoint and drop what was logged after it.
+
+    Args:
+        start: as for `train`.
+    """
     leads, own = trainer.workers.is_main_process, numerics(trainer.device)
     if run.newest is None:
         trainer.progress.numerics = own
@@ -280,7 +281,7 @@ def make_trainer(
     if isinstance(data, PreparedData):
         if workers.is_main_process:
             warn_of_missing_words(recipe, (source for source, _ in data.dev_lines))
-        frames = frames_of(recipe, data)
+        frames = data.tokenizers.frames.of(recipe.decoding)
         plan = EpochPlan(data.train, data.train_weights, options.batch_tokens, options.seed, frames)
         task = TranslationTask(model, data.train, plan, options, workers, device, frames)
     else:
@@ -307,11 +308,7 @@ def make_trainer(
 
 
 def _notes_on_trained(recipe: Recipe, model: Transformer) -> list[str]:
-    """Notes on what a run trains, if that is not the whole model.
-
-    Args:
-        model: after `choose_trained`.
-    """
+    """Return notes on the parts that a run trains, after `choose_trained`; empty if it trains the whole model."""
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
     count, trained = sum(size for size, _ in sizes), sum(size for size, learns in sizes if learns)
     if trained == count:
@@ -332,7 +329,7 @@ def _streams(recipe: Recipe, data: PreparedText) -> StreamPlan:
 
 
 def _load_starting_weights(recipe: Recipe, model: Transformer, directory: Path, *, report: bool) -> None:
-    """Load a trained model's weights; weights that it does not have keep their initial values."""
+    """Load the weights of the model in ``directory``; those that it does not have keep their initial values."""
     given, added = starting_weights(directory, model)
     model.load_state_dict(given)
     if report and added:

@@ -134,7 +134,7 @@ def make_validator(
 def _pairs_measure(
     recipe: Recipe, data: PreparedData, device: torch.device, scoring: ScoringOptions, tried: bool
 ) -> Measure:
-    """Return the losses on the prepared dev set, and the metric of its translated sentences, as a function."""
+    """Return the function that measures the losses on the dev set, and the metric of its translations."""
     validation = recipe.training.validation
     options = recipe.decoding.model_copy(update={"method": "beam", "beam_size": validation.beam_size})
     count = _TRIED if tried else validation.max_sentences
@@ -169,11 +169,7 @@ def _pairs_measure(
 
 
 def _text_measure(recipe: Recipe, data: PreparedText, device: torch.device, tried: bool) -> Measure:
-    """Return the likelihood of the validation text, read as one stream, as a function.
-
-    Raises:
-        UserError: as `make_validator`.
-    """
+    """Return the function that measures the likelihood of the validation text, read as one stream."""
     reading, metric = TextReading.of(recipe), recipe.training.validation.metric
     if metric in TEXT_METRICS and TEXT_METRICS[metric].per == "byte" and not data.dev.counts.bytes:
         raise UserError(

@@ -25,6 +25,7 @@ from sparsenmt.engine.packing import Packing
 from sparsenmt.engine.products import packed_product, rounds
 
 Shape = tuple[int, int, int]
+"""R, C and O of a product."""
 SQUARE = {"cpu": 1024, "cuda": 8192}
 """Size of the square product that measures the peak rate of a device."""
 
@@ -38,6 +39,7 @@ class Arithmetic:
     """The arithmetic of a workload.
 
     Args:
+        flop: of all products.
         products: shape -> number of products of two matrices; batched products (attention) are in ``flop`` only.
     """
 
@@ -90,6 +92,7 @@ def square_rate(dtype: torch.dtype, device: torch.device) -> float:
 
 
 def _flop(shape: Shape) -> float:
+    """Return the FLOP of one product."""
     rows, inner, outer = shape
     return 2.0 * rows * inner * outer
 
@@ -111,11 +114,10 @@ def _fastest(shape: Shape, dtype: torch.dtype, device: torch.device) -> float:
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Return the seconds of the fastest of several runs, in blocks that are long enough for the clock."""
+    """Return the seconds of one call in the fastest of several blocks of calls, long enough for the clock."""
     work()
     synchronize(device)
-    best, spent, block = float("inf"), 0.0, 1
-    runs = 0
+    best, spent, block, runs = float("inf"), 0.0, 1, 0
     while spent < _SECONDS or runs < _FEWEST:
         began = time.perf_counter()
         for _ in range(block):

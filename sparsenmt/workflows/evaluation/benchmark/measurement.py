@@ -66,7 +66,7 @@ class BenchmarkRequest:
         batch_tokens: sentences of a training batch times its longer side, or tokens of its segments, at most; None:
             4,096, or those of the language model's recipe.
         dtypes: empty: fp32, and bf16 where the device computes it natively.
-        repeats: timed runs of each case.
+        repeats: timed runs of each case; the fastest counts.
         threads: CPU threads; None: all cores.
     """
 
@@ -103,6 +103,7 @@ class BenchmarkResult:
 
     Args:
         seconds: of every repeat.
+        work: the arithmetic of one repeat.
         product_rate: FLOP per second of the workload's own matrix products alone.
         square_rate: FLOP per second of a large square product.
         kept_bytes: see `Workload`.
@@ -137,7 +138,9 @@ def benchmark(request: BenchmarkRequest) -> Report:
     benchmarked = _benchmarked_model(request)
     reads_text = benchmarked.recipe.data.is_language_model
     _check_options(request, reads_text=reads_text)
-    cases = _text_cases(request, benchmarked, device) if reads_text else _cases(request, device)
+    usual: Sequence[DtypeName] = ("fp32", "bf16") if pick_dtype("auto", device) == torch.bfloat16 else ("fp32",)
+    dtypes = request.dtypes or usual
+    cases = _text_cases(request, benchmarked, dtypes) if reads_text else _cases(request, dtypes)
     if not cases:
         raise UserError(
             "nothing is left to time",
@@ -164,6 +167,7 @@ def benchmark(request: BenchmarkRequest) -> Report:
 
 
 def _benchmarked_model(request: BenchmarkRequest) -> BenchmarkModel:
+    """Return the model of a request; UserError if an option does not fit it."""
     model, vocabulary = request.model, request.vocabulary
     if model is None:
         return preset_model(request.preset or "base", vocabulary or 32_000)
@@ -202,15 +206,9 @@ def _check_options(request: BenchmarkRequest, *, reads_text: bool) -> None:
         raise UserError("a text is scored in fp32", where="--scoring", hint="Leave it out, or add --dtype fp32.")
 
 
-def _dtypes(request: BenchmarkRequest, device: torch.device) -> Sequence[DtypeName]:
-    if request.dtypes:
-        return request.dtypes
-    return ("fp32", "bf16") if pick_dtype("auto", device) == torch.bfloat16 else ("fp32",)
-
-
-def _cases(request: BenchmarkRequest, device: torch.device) -> list[BenchmarkCase]:
-    """Return a case for every part at every length in every data type."""
-    dtypes, cases = _dtypes(request, device), list[BenchmarkCase]()
+def _cases(request: BenchmarkRequest, dtypes: Sequence[DtypeName]) -> list[BenchmarkCase]:
+    """Return a case for every part at every length in every data type; int8 is for decoding only."""
+    cases: list[BenchmarkCase] = []
     for source, target in ((source + 1, target + 1) for source, target in request.lengths or ((15, 16),)):
         if request.decoding:
             sizes = WorkloadSizes(source, target, request.sentences or 32, request.beam_size or 4)
@@ -221,9 +219,11 @@ def _cases(request: BenchmarkRequest, device: torch.device) -> list[BenchmarkCas
     return cases
 
 
-def _text_cases(request: BenchmarkRequest, benchmarked: BenchmarkModel, device: torch.device) -> list[BenchmarkCase]:
-    """Return the cases of a language model."""
-    dtypes, cases = _dtypes(request, device), list[BenchmarkCase]()
+def _text_cases(
+    request: BenchmarkRequest, benchmarked: BenchmarkModel, dtypes: Sequence[DtypeName]
+) -> list[BenchmarkCase]:
+    """Return the cases of a language model, part by part; UserError if it cannot decode, or a batch is too small."""
+    cases: list[BenchmarkCase] = []
     recipe, training = benchmarked.recipe, benchmarked.recipe.training
     if request.decoding:
         if not all(pattern.decodes for pattern in content_patterns(benchmarked.build().modules())):
@@ -242,14 +242,13 @@ def _text_cases(request: BenchmarkRequest, benchmarked: BenchmarkModel, device: 
     if request.training:
         length = training.segment_length
         rows = min(training.batch_tokens // length, training.streams)
-        if request.batch_tokens is not None:
-            rows = request.batch_tokens // length
-            if not rows:
-                raise UserError(
-                    f"a batch holds whole segments, of {length:,} tokens",
-                    where="--batch-tokens",
-                    hint=f"Give {length} or more.",
-                )
+        rows = rows if request.batch_tokens is None else request.batch_tokens // length
+        if request.batch_tokens is not None and not rows:
+            raise UserError(
+                f"a batch holds whole segments, of {length:,} tokens",
+                where="--batch-tokens",
+                hint=f"Give {length} or more.",
+            )
         sizes = WorkloadSizes(0, length, rows)
         cases += [
             BenchmarkCase("training", dtype, sizes, SegmentTrainingWorkload) for dtype in dtypes if dtype != "int8"
@@ -267,7 +266,10 @@ def measure(
     """Time every case ``repeats`` times, after one untimed run; its limit is measured right afterwards.
 
     Args:
-        advance: is told 1 ``repeats + 2`` times for each case.
+        advance: is called with 1 ``repeats + 2`` times for each case.
+
+    Returns:
+        the measurements in the order of the cases.
     """
     found = []
     works: dict[tuple[Part, WorkloadSizes], Arithmetic] = {}
@@ -311,7 +313,7 @@ _TEXT_COLUMNS = columns("text part dtype", "count prompt tokens rows", *_SPEED, 
 def benchmark_report(
     benchmarked: BenchmarkModel, found: Sequence[BenchmarkResult], settings: dict[str, object], device: torch.device
 ) -> Report:
-    """Return the report: rates of the fastest repeat, and the distance of the slowest one (spread)."""
+    """Return the report: rates of the fastest repeat, and the excess time of the slowest one as a share (spread)."""
     reads_text = benchmarked.recipe.data.is_language_model
     rows = []
     for each in found:
@@ -353,7 +355,7 @@ def benchmark_report(
 
 
 def _text_notes(benchmarked: BenchmarkModel) -> list[str]:
-    """Return what the table of a language model does not say."""
+    """Return notes on memory and spans, which the table of a language model does not show."""
     memory = benchmarked.recipe.model.segment_memory
     found = ["kept mb: keys and values that the next tokens attend to; in training the memory of the streams"]
     if memory:
@@ -370,6 +372,7 @@ def _text_notes(benchmarked: BenchmarkModel) -> list[str]:
 
 
 def _machine(device: torch.device) -> str:
+    """Return the name of the GPU, or the instruction set of the CPU and the number of threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
@@ -377,7 +380,7 @@ def _machine(device: torch.device) -> str:
 
 
 def trained_model(directory: Path) -> BenchmarkModel:
-    """Return a trained model with its weights."""
+    """Return a trained model, built with its weights."""
     bundle = open_model(directory, device=torch.device("cpu"), dtype=None, any_task=True)
     sizes = bundle.tokenizers.source.size, bundle.tokenizers.target.size
     weights = bundle.model.state_dict()
@@ -392,6 +395,9 @@ def trained_model(directory: Path) -> BenchmarkModel:
 
 def recipe_model(recipe: schema.Recipe, name: str, vocabulary: int | None) -> BenchmarkModel:
     """Return a recipe's model with random weights.
+
+    Args:
+        vocabulary: tokens of each side; None: the recipe's number.
 
     Raises:
         UserError: its methods read source features, which only a trained model has.
@@ -411,7 +417,7 @@ def recipe_model(recipe: schema.Recipe, name: str, vocabulary: int | None) -> Be
 
 
 def preset_model(preset: str, vocabulary: int) -> BenchmarkModel:
-    """Return a plain Transformer of a preset's sizes with random weights."""
+    """Return a plain Transformer of a preset's sizes, with random weights and ``vocabulary`` tokens on each side."""
     nothing = {"source": "none.source", "target": "none.target"}
     mapping = {
         "name": preset,

@@ -8,6 +8,7 @@ Shapes: B sentences, S source tokens with </s>, T target tokens with </s>; of a 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ class BenchmarkModel:
 
     @cached_property
     def auxiliary(self) -> dict[str, float]:
-        """Weights of the auxiliary losses of the model's methods; their values do not affect the time."""
+        """Name -> weight of the auxiliary losses of the model's methods; the weights do not affect the time."""
         if self.recipe.data.is_language_model:
             return {}
         rows = [[EOS + 1, EOS]]
@@ -81,7 +82,13 @@ class BenchmarkModel:
         return dict.fromkeys(losses, 0.1)
 
     def random_rows(self, sentences: int, length: int, *, target: bool = False) -> list[list[int]]:
-        """Return B rows of ``length`` tokens, the last one </s>; whole words where the model reads word features."""
+        """Return B rows of ``length`` random token ids, the last one </s>, the same at every call.
+
+        Where the model reads word features, every source token begins a word.
+
+        Args:
+            target: True: ids of the target vocabulary.
+        """
         random = np.random.default_rng(0)
         tokens = np.arange(EOS + 1, self.target_size if target else self.source_size)
         if not target and self.source is not None and self.features is not None and self.features.names:
@@ -91,7 +98,7 @@ class BenchmarkModel:
         return [[*row, EOS] for row in rows]
 
     def to_source(self, rows: Sequence[list[int]]) -> Source:
-        """Return rows of tokens as a source with its features."""
+        """Return rows of token ids as a source with its features, on the CPU."""
         tokens, valid = pad(rows)
         if self.source is None or self.features is None or not self.features.names:
             return Source(tokens, valid, {})
@@ -127,7 +134,8 @@ class Workload(Protocol):
     """Work that is timed."""
 
     kept_bytes: int | None
-    """Bytes that a language model keeps of the positions before: keys and values; in training inputs of layers."""
+    """Bytes that a language model keeps of earlier positions: keys and values; in training the inputs of layers. None:
+    the model translates."""
 
     def run(self) -> None:
         """Do the work once."""
@@ -136,82 +144,84 @@ class Workload(Protocol):
         """Count its arithmetic; in float64 where compiled kernels would hide products."""
 
 
-def _engine(benchmarked: BenchmarkModel, dtype: torch.dtype, device: torch.device) -> Engine:
-    """Return the engine of the model; UserError if this machine cannot decode in this data type."""
-    model = benchmarked.build().to(device)
-    if not packs(model, dtype):
-        raise UserError(
-            f"there are no matrix products in {str(dtype).removeprefix('torch.')} here",
-            where="--dtype",
-            hint="Take fp32 or bf16, or another device.",
-        )
-    return build(model, dtype, final=True)
+Work = tuple[Callable[[], object], int | None]
+"""A function that does the work once, and `Workload.kept_bytes`."""
 
 
-class DecodingWorkload:
-    """Beam search over one batch, as in `sparsenmt decode`: with packed weights, compacted where that is exact."""
-
-    kept_bytes: int | None = None
+class _InferenceWorkload(ABC):
+    """Work of one engine on a batch of random tokens. UserError if this machine cannot decode in the data type."""
 
     def __init__(
         self, benchmarked: BenchmarkModel, sizes: WorkloadSizes, dtype: torch.dtype, device: torch.device
     ) -> None:
-        self.sizes = sizes
-        self._rows = benchmarked.random_rows(sizes.sentences, sizes.source_length)
-        self._source = benchmarked.to_source(self._rows)
-        self._options = benchmarked.recipe.decoding.model_copy(
-            update={"beam_size": sizes.beam_size, "min_length": sizes.target_length, "no_repeat_ngram": 0}
-        )
-        self._device = device
-        self._benchmarked = benchmarked
-        self._engine = _engine(benchmarked, dtype, device)
+        self._benchmarked, self._sizes, self._device = benchmarked, sizes, device
+        model = benchmarked.build().to(device)
+        if not packs(model, dtype):
+            raise UserError(
+                f"there are no matrix products in {str(dtype).removeprefix('torch.')} here",
+                where="--dtype",
+                hint="Take fp32 or bf16, or another device.",
+            )
+        self._run, self.kept_bytes = self._prepared(build(model, dtype, final=True))
 
     def run(self) -> None:
-        """Search once."""
-        self._search(self._engine, self._device)
+        """Do the work once."""
+        self._run()
 
     def count(self) -> Arithmetic:
-        """Count the arithmetic of a search, in float64, which only PyTorch's own operators compute."""
+        """Count the arithmetic, in float64, which only PyTorch's own operators compute."""
         model = self._benchmarked.build().double().eval().to(self._device)
-        return count_arithmetic(lambda: self._search(TorchEngine(model), self._device))
+        return count_arithmetic(self._prepared(TorchEngine(model))[0])
 
-    @torch.inference_mode()
-    def _search(self, engine: Engine, device: torch.device) -> None:
-        tokens, valid = self._source.tokens.to(device), self._source.valid.to(device)
-        features = {name: values.to(device) for name, values in self._source.features.items()}
-        source = Source(tokens, valid, features)
-        memory = engine.encode(source, exits=self._options.encoder_exits, compact=True).memory
-        limits = torch.full((self.sizes.sentences,), self.sizes.target_length, device=device)
-        found = beam_search(engine, memory, limits, self._options)
-        assert all(len(each[0].tokens) == self.sizes.target_length for each in found)
+    @abstractmethod
+    def _prepared(self, engine: Engine) -> Work:
+        """Prepare the work of an engine, up to what is timed."""
+
+
+class DecodingWorkload(_InferenceWorkload):
+    """Beam search over one batch, as in `sparsenmt decode`: with packed weights, compacted where that is exact."""
+
+    def _prepared(self, engine: Engine) -> Work:
+        sizes, device = self._sizes, self._device
+        given = self._benchmarked.to_source(self._benchmarked.random_rows(sizes.sentences, sizes.source_length))
+        options = self._benchmarked.recipe.decoding.model_copy(
+            update={"beam_size": sizes.beam_size, "min_length": sizes.target_length, "no_repeat_ngram": 0}
+        )
+
+        @torch.inference_mode()
+        def search() -> None:
+            features = {name: values.to(device) for name, values in given.features.items()}
+            source = Source(given.tokens.to(device), given.valid.to(device), features)
+            memory = engine.encode(source, exits=options.encoder_exits, compact=True).memory
+            limits = torch.full((sizes.sentences,), sizes.target_length, device=device)
+            found = beam_search(engine, memory, limits, options)
+            assert all(len(each[0].tokens) == sizes.target_length for each in found)
+
+        return search, None
 
 
 class TrainingWorkload:
     """Updates on one batch, as in `sparsenmt train`: forward, loss, backward, clipping, optimizer."""
 
-    kept_bytes: int | None = None
-
     def __init__(
         self, benchmarked: BenchmarkModel, sizes: WorkloadSizes, dtype: torch.dtype, device: torch.device
     ) -> None:
         keep_freed_memory()
-        self.sizes = sizes
-        self._benchmarked = benchmarked
+        self._benchmarked, self._sizes, self._device = benchmarked, sizes, device
         options = benchmarked.recipe.training
         self._objective = Objective(options.label_smoothing, options.loss_normalization, benchmarked.auxiliary)
         self._clip = options.clip_norm, options.clip
-        self._device = device
         self._model = benchmarked.build().to(device).train()
         use_operators(self._model, TrainingOperators(device))
         self._weights = MasterWeights(self._model, dtype)
         self._optimizer = make_optimizer(self._weights, options.optimizer)
         for group in self._optimizer.param_groups:
             group["lr"] = 1e-5
-        self._gradients = self.gradients(self._model, device)
+        self._add_gradients, self.kept_bytes = self._gradients(self._model)
 
     def run(self) -> None:
         """Do one update."""
-        self._gradients()
+        self._add_gradients()
         self._weights.collect()
         parameters = list(self._weights.named.values())
         clip_gradients(parameters, *self._clip)
@@ -225,30 +235,40 @@ class TrainingWorkload:
         self._weights.publish()
 
     def count(self) -> Arithmetic:
-        """Count the arithmetic of an update."""
-        return count_arithmetic(self.gradients(self._benchmarked.build().train().to(self._device), self._device))
+        """Count the arithmetic of the gradients."""
+        return count_arithmetic(self._gradients(self._benchmarked.build().train().to(self._device))[0])
 
-    def gradients(self, model: Transformer, device: torch.device) -> Callable[[], object]:
-        """Make the function that adds the gradients of the batch."""
-        subject, sizes = self._benchmarked, self.sizes
+    def _gradients(self, model: Transformer) -> Work:
+        """Prepare the gradients of the batch, which the function adds to those of the model's parameters."""
+        subject, sizes = self._benchmarked, self._sizes
         source = subject.to_source(subject.random_rows(sizes.sentences, sizes.source_length))
         targets = subject.random_rows(sizes.sentences, sizes.target_length, target=True)
-        batch = _batch(source, targets).to(device)
-        return partial(accumulate_gradients, model, batch, self._objective, UpdateTotals.of([batch]))
+        output, valid = pad(targets)
+        given, _ = pad([[BOS, *row[:-1]] for row in targets])
+        batch = Batch(
+            source=source.tokens,
+            source_valid=source.valid,
+            features=dict(source.features),
+            target_input=given,
+            target_output=output,
+            target_valid=valid,
+            corpus=None,
+            indices=tuple(range(len(targets))),
+        ).to(self._device)
+        return partial(accumulate_gradients, model, batch, self._objective, UpdateTotals.of([batch])), None
 
 
 class SegmentTrainingWorkload(TrainingWorkload):
     """Updates of a language model on one segment of every stream, after as many tokens as its memory holds."""
 
-    def gradients(self, model: Transformer, device: torch.device) -> Callable[[], object]:
-        rows, length = self.sizes.sentences, self.sizes.target_length
-        ids = torch.tensor(self._benchmarked.random_rows(rows, length + 1, target=True), device=device)
+    def _gradients(self, model: Transformer) -> Work:
+        rows, length = self._sizes.sentences, self._sizes.target_length
+        ids = torch.tensor(self._benchmarked.random_rows(rows, length + 1, target=True), device=self._device)
         inputs, targets = ids[:, :-1], ids[:, 1:].contiguous()
         memory: SegmentMemory | None = None
         with torch.no_grad():
             for _ in range(_full(self._benchmarked.recipe.model.segment_memory, length)):
                 _, memory = model.read_segment(inputs, memory)
-        self.kept_bytes = 0 if memory is None else memory.bytes
         for pattern in content_patterns(model.modules()):
             pattern.forget()
         totals = UpdateTotals(targets.numel(), 0, rows)
@@ -258,102 +278,50 @@ class SegmentTrainingWorkload(TrainingWorkload):
             accumulate_segment_gradients(model, inputs, targets, memory, self._objective, totals)
             add_parameter_losses(model, weights)
 
-        return add
+        return add, 0 if memory is None else memory.bytes
 
 
 def _full(memory: int, length: int) -> int:
-    """Segments after which a segment memory is full."""
+    """Return the number of segments after which a segment memory of as many positions is full."""
     return -(-memory // length)
 
 
-class ScoringWorkload:
-    """A language model that reads a text, as in `sparsenmt score --text`, after as much text as its memory holds."""
+class ScoringWorkload(_InferenceWorkload):
+    """A language model that reads a text, as in `sparsenmt score --text`, after as much text as its memory holds.
 
-    def __init__(
-        self, benchmarked: BenchmarkModel, sizes: WorkloadSizes, dtype: torch.dtype, device: torch.device
-    ) -> None:
-        self._benchmarked = benchmarked
-        self._tokens = torch.tensor(benchmarked.random_rows(1, sizes.target_tokens, target=True)[0])
-        self._device = device
-        self._reader = self._filled(_engine(benchmarked, dtype, device), device)
-        cache = self._reader.cache
-        self.kept_bytes: int | None = 0 if cache is None else cache.kept.kept_bytes
-        self._on_device = self._tokens.to(device)
+    One segment is read; without a memory as many as are read together.
+    """
 
-    def run(self) -> None:
-        """Read one segment; without a memory as many as are read together."""
-        self._reader.read(self._on_device)
-
-    def count(self) -> Arithmetic:
-        """Count the arithmetic of a segment, in float64."""
-        model = self._benchmarked.build().double().eval().to(self._device)
-        reader = self._filled(TorchEngine(model), self._device)
-        return count_arithmetic(lambda: reader.read(self._on_device))
-
-    def _filled(self, engine: Engine, device: torch.device) -> TextReader:
-        reading = TextReading.of(self._benchmarked.recipe)
-        reader = TextReader(engine, reading, device)
+    def _prepared(self, engine: Engine) -> Work:
+        tokens = torch.tensor(self._benchmarked.random_rows(1, self._sizes.target_tokens, target=True)[0])
+        tokens, reading = tokens.to(self._device), TextReading.of(self._benchmarked.recipe)
+        reader = TextReader(engine, reading, self._device)
         for _ in range(_full(reading.segment_memory, reading.segment_length)):
-            reader.read(self._tokens.to(device))
-        return reader
+            reader.read(tokens)
+        return partial(reader.read, tokens), 0 if reader.cache is None else reader.cache.kept.kept_bytes
 
 
-class GenerationWorkload:
+class GenerationWorkload(_InferenceWorkload):
     """The continuation of prompts of one length, as in `sparsenmt decode`: by greedy search, or by beam search."""
 
-    def __init__(
-        self, benchmarked: BenchmarkModel, sizes: WorkloadSizes, dtype: torch.dtype, device: torch.device
-    ) -> None:
-        self.sizes = sizes
-        self._benchmarked = benchmarked
+    def _prepared(self, engine: Engine) -> Work:
+        sizes, device = self._sizes, self._device
         method = "greedy" if sizes.beam_size == 1 else "beam"
         changes = {"method": method, "beam_size": sizes.beam_size, "min_length": sizes.target_length}
-        self._options = benchmarked.recipe.decoding.model_copy(update={**changes, "no_repeat_ngram": 0})
-        rows = benchmarked.random_rows(sizes.sentences, sizes.source_length + 1, target=True)
-        self._prompts = torch.tensor(rows)[:, :-1]
-        self._engine, self._device = _engine(benchmarked, dtype, device), device
-        self.kept_bytes: int | None = self._kept()
+        options = self._benchmarked.recipe.decoding.model_copy(update={**changes, "no_repeat_ngram": 0})
+        rows = self._benchmarked.random_rows(sizes.sentences, sizes.source_length + 1, target=True)
+        prompts = torch.tensor(rows)[:, :-1]
 
-    def run(self) -> None:
-        """Continue the prompts once."""
-        self._search(self._engine, self._device)
+        @torch.inference_mode()
+        def search() -> None:
+            numbers = list(range(sizes.sentences))
+            limits = torch.full((sizes.sentences,), sizes.target_length, device=device)
+            memory = engine.encode(Source.none(sizes.sentences, device)).memory
+            batch = EncodedBatch(memory, limits, numbers, numbers, prompts.to(device))
+            found = list(strategy_of(options).search(engine, [batch], lambda _: nullcontext()))
+            assert all(len(each[0].tokens) == sizes.target_length for part in found for each in part.values())
 
-    def count(self) -> Arithmetic:
-        """Count the arithmetic of a search, in float64."""
-        model = self._benchmarked.build().double().eval().to(self._device)
-        return count_arithmetic(lambda: self._search(TorchEngine(model), self._device))
-
-    @torch.inference_mode()
-    def _search(self, engine: Engine, device: torch.device) -> None:
-        count, length = self.sizes.sentences, self.sizes.target_length
-        numbers = list(range(count))
-        limits = torch.full((count,), length, device=device)
-        batch = EncodedBatch(
-            engine.encode(Source.none(count, device)).memory, limits, numbers, numbers, self._prompts.to(device)
-        )
-        found = list(strategy_of(self._options).search(engine, [batch], lambda _: nullcontext()))
-        assert all(len(each[0].tokens) == length for part in found for each in part.values())
-
-    @torch.inference_mode()
-    def _kept(self) -> int:
-        """The bytes at the end of the search: those of one hypothesis, as often as there are some."""
-        sizes, engine, exits = self.sizes, self._engine, self._options.decoder_exits
-        cache = engine.new_cache(engine.encode(Source.none(1, self._device)).memory, exits=exits)
-        tokens = self._prompts.new_full((1, sizes.source_length + sizes.target_length), EOS).to(self._device)
-        engine.step(tokens, cache)
-        return cache.kept.kept_bytes * sizes.sentences * sizes.beam_size
-
-
-def _batch(source: Source, targets: Sequence[list[int]]) -> Batch:
-    output, valid = pad(targets)
-    given, _ = pad([[BOS, *row[:-1]] for row in targets])
-    return Batch(
-        source=source.tokens,
-        source_valid=source.valid,
-        features=dict(source.features),
-        target_input=given,
-        target_output=output,
-        target_valid=valid,
-        corpus=None,
-        indices=tuple(range(len(targets))),
-    )
+        with torch.inference_mode():  # one hypothesis at the end of the search
+            cache = engine.new_cache(engine.encode(Source.none(1, device)).memory, exits=options.decoder_exits)
+            engine.step(prompts.new_full((1, sizes.source_length + sizes.target_length), EOS).to(device), cache)
+        return search, cache.kept.kept_bytes * sizes.sentences * sizes.beam_size
