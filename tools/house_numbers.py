@@ -58,7 +58,6 @@ REASONS = {
     "sparsenmt.model.compaction": "one function that drops, counts and merges positions (design rule 3), tested alone",
     "sparsenmt.model.content_attention": "attention by clusters of keys: no projection in it, tested alone",
     "sparsenmt.engine.kernel_trials": "the problems that are measured for the table of choices: also for its tool",
-    "sparsenmt.engine.candidates": "from logits to continuations: no model in it, tested alone",
     "sparsenmt.engine.native_decoder": "a step in one call: an alternative to layer by layer",
     "sparsenmt.engine.native_engine": "one engine a file",
     "sparsenmt.engine.native_encoder": "an encoder in one call: an alternative to layer by layer",
@@ -84,14 +83,14 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "data": (7_850, 0),
     "decoding": (2_820, 0),
     "depth_selector": (1_140, 0),
-    "engine": (2_180, 0),
+    "engine": (2_160, 0),
     "evaluation": (2_710, 0),
     "export": (810, 0),
     "importers": (2_790, 0),
     "model": (3_960, 0),
     "native": (2_750, 3_170),
     "process": (1_100, 0),
-    "recipe": (3_580, 0),
+    "recipe": (3_570, 0),
     "report": (1_240, 0),
     "sparsity": (2_980, 920),
     "storage": (1_690, 0),
@@ -124,7 +123,7 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 57_590,
+    "lines": 57_570,
     "lines_of_cpp": 4_090,
     "kernel_importers": 1,
 }

@@ -43,9 +43,8 @@ from sparsenmt.model.sockets import method_weights
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.process.devices import pick_device
 from sparsenmt.recipe.choices import DecodingDtype
-from sparsenmt.recipe.model_use import with_languages, without_heads
+from sparsenmt.recipe.model_use import check_translates, with_languages, without_heads
 from sparsenmt.recipe.schema import Decoding, Recipe
-from sparsenmt.recipe.task import check_translates
 from sparsenmt.storage.tensors import FITTING, check_shapes, load_tensors, read_into
 from sparsenmt.storage.versions import read_consistently
 

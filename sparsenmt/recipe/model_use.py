@@ -1,10 +1,12 @@
-"""Recipes of models that are used otherwise: without heads, in other languages, with other decoding options."""
+"""The use of a trained model, by its recipe: its task is checked; heads, languages, decoding options are changed."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
+from sparsenmt.errors import UserError
 from sparsenmt.recipe.method_choice import Site
 from sparsenmt.recipe.schema import Decoding, Recipe
 
@@ -29,3 +31,23 @@ def with_languages(recipe: Recipe, source: str | None, target: str | None) -> Re
 def with_given(decoding: Decoding, **given: Any) -> Decoding:
     """Return decoding options with the values of those that are given; None: it is not given."""
     return decoding.model_copy(update={name: value for name, value in given.items() if value is not None})
+
+
+def check_translates(recipe: Recipe, directory: Path | str) -> None:
+    """Raise UserError if a model is a language model."""
+    if recipe.data.is_language_model:
+        raise UserError(
+            "this is a language model: the command is for models that translate",
+            where=str(directory),
+            hint="`sparsenmt score --model DIR --text FILE` scores a text, `sparsenmt decode` continues lines.",
+        )
+
+
+def check_language_model(recipe: Recipe, directory: Path | str) -> None:
+    """Raise UserError unless a model is a language model."""
+    if not recipe.data.is_language_model:
+        raise UserError(
+            "the model translates: it gives probabilities to targets of sources, not to a text",
+            where=str(directory),
+            hint="Give --source and --target, or --source and --reference.",
+        )

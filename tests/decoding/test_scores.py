@@ -12,7 +12,7 @@ import torch
 
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.scores import forbid, length_penalty, maximum_length, next_rules
-from sparsenmt.engine.candidates import candidates, log_normalizer
+from sparsenmt.engine.torch_engine import candidates, log_normalizer
 from sparsenmt.native.kernels import kernels
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.support import banned

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from sparsenmt.engine.build import build
-from sparsenmt.engine.candidates import best_tokens, log_normalizer
 from sparsenmt.engine.contract import Engine, NextRules
 from sparsenmt.engine.kernel_trials import every_class, measure
+from sparsenmt.engine.torch_engine import best_tokens, log_normalizer
 from sparsenmt.errors import UserError
 from sparsenmt.native import choice
 from sparsenmt.native.choice import TABLE, Choices, ChoiceTable, class_parts, read_table

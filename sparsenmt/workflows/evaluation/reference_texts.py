@@ -15,8 +15,8 @@ from sparsenmt.assemble.model_directory import read_recipe
 from sparsenmt.data.documents import read_document_ids
 from sparsenmt.data.text import check_readable, read_parallel
 from sparsenmt.errors import UserError
+from sparsenmt.recipe.model_use import check_translates
 from sparsenmt.recipe.schema import Recipe
-from sparsenmt.recipe.task import check_translates
 from sparsenmt.storage.files import sha256_file
 
 

@@ -19,7 +19,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.evaluation.text_quality import TextQuality
 from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.progress import progress_bar
-from sparsenmt.recipe.task import check_language_model
+from sparsenmt.recipe.model_use import check_language_model
 
 
 @dataclass(frozen=True)
