@@ -128,7 +128,7 @@ class BenchmarkResult:
 
 
 def benchmark(request: BenchmarkRequest) -> Report:
-    """Time a model's decoding and training, or a language model.
+    """Time a model's decoding and training, or a language model's generation, scoring and training.
 
     Raises:
         UserError: an option or the model is invalid, or nothing is left to time.
