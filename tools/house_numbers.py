@@ -95,7 +95,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "sparsity": (2_980, 920),
     "storage": (1_690, 0),
     "training": (2_450, 0),
-    "workflows": (8_250, 0),
+    "workflows": (8_240, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 

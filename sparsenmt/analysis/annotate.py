@@ -83,7 +83,7 @@ def text(found: Sequence[AnnotationResult], paint: Paint = brackets) -> str:
 
 
 def _together(found: Sequence[AnnotationResult]) -> Iterator[list[GatedLine]]:
-    """Yield, for every sentence that no model takes as empty, its gates by each model, in their order."""
+    """Yield, for every sentence that is empty to no model's tokenizer, its gates by each model, in their order."""
     by_number = [{line.line.number: line for line in each.lines} for each in found]
     for number in by_number[0]:
         if all(number in lines for lines in by_number):

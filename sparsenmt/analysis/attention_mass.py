@@ -112,7 +112,7 @@ def cross_attention_maps(text: LineBatches, targets: Sequence[TargetLine]) -> It
 
 
 class MassCounter:
-    """Gathers the masses of one model's sentences.
+    """The masses of one model's sentences, which are added one by one.
 
     Args:
         eos: True if ``</s>`` counts, as a source word and as a target position.

@@ -74,7 +74,7 @@ class DensityRecorder:
         self._layers[key][seen.places] = values.cpu().numpy()
 
     def heads(self) -> dict[Head, NDArray[np.float32]]:
-        """Return the densities of every head, (N,)."""
+        """Return head -> densities on the sentences, (N,)."""
         return {
             (site, layer, number): values[:, number - 1]
             for (site, layer), values in self._layers.items()

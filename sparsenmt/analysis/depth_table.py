@@ -303,7 +303,7 @@ def heat_maps(grids: Sequence[DepthGrid], timed: TimeReference | None) -> list[l
 
 
 def _ends(measure: str, least: float, most: float) -> tuple[float, float]:
-    """Return the ends of a measure's scale of colours, so far apart that noise does not look like a difference."""
+    """Return the ends of a scale of colours of values from ``least`` to ``most``, so far apart that noise is unseen."""
     if measure == "oracle":
         return 0.0, max(most, 0.2)
     span = {"time": 0.5, "length": 0.1}.get(measure, 2.0)  # scores: of 100

@@ -90,7 +90,7 @@ def line_entropies(text: LineBatches) -> list[LineEntropy]:
 
 @dataclass(frozen=True)
 class EntropyResult:
-    """The mean entropies of one gated model; None: no position of that kind, or no baseline."""
+    """The mean entropies of a model's kept and dropped positions, in nats; None: there are none, or no baseline."""
 
     model: str
     sparsity: float | None

@@ -47,7 +47,7 @@ class FilterPlace:
 
     @property
     def name(self) -> str:
-        """The name in reports."""
+        """The name in reports, such as "after layer 2"."""
         place = f"after layer {self.depth}" if self.place == "between" else "output"
         return place if self.index == 0 else f"{place}, filter {self.index + 1}"
 
@@ -64,7 +64,7 @@ class FilterShares:
 
     @property
     def partial(self) -> float:
-        """Share whose gate is neither."""
+        """Share whose gate is neither 0 nor 1."""
         return 1 - self.closed - self.opened
 
 

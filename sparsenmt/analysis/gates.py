@@ -62,7 +62,7 @@ class SparsityRate:
 
     @property
     def cells(self) -> tuple[Value, ...]:
-        """The cells of a table row."""
+        """The cells of a table row (`RATE_COLUMNS`)."""
         return self.positions, self.dropped, self.sparsity
 
 

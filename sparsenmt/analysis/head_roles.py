@@ -189,7 +189,10 @@ def _positional(weights: Tensor, real: Tensor, offset: int) -> tuple[Tensor, int
 
 
 def _merging(weights: Tensor, real: Tensor, structures: Sequence[SentenceStructure]) -> list[tuple[Tensor, int]]:
-    """Return the sum of merging over clusters, (H,), and their number: of all, and of those of several tokens."""
+    """Return the sum of merging over clusters, (H,), and their number: of all, and of those of several tokens.
+
+    Arguments are as for `_positional`; ``structures``: of the sentences of the batch.
+    """
     batch, heads, length, _ = weights.shape
     clusters = torch.full((batch, length), -1)
     for row, each in enumerate(structures):
@@ -209,7 +212,7 @@ def _merging(weights: Tensor, real: Tensor, structures: Sequence[SentenceStructu
 
 
 def _interrogation(weights: Tensor, real: Tensor, structures: Sequence[SentenceStructure]) -> tuple[Tensor, int]:
-    """Return the sum of interrogation over tokens of interrogative words, (H,), and their number."""
+    """Return the sum of interrogation over tokens of interrogative words, (H,), and their number, as `_merging`."""
     places = [(row, i, each.question_mark) for row, each in enumerate(structures) for i in each.asking]
     if not places:
         return weights.new_zeros(weights.shape[1]), 0

@@ -25,7 +25,7 @@ def head_name(layer: int, head: int) -> str:
 
 
 def head_cells(layer: int, head: int) -> tuple[Value, ...]:
-    """Return the cells of a row that name a head."""
+    """Return the cells of a row that name a head (`HEAD_COLUMNS`); layer and head count from 1."""
     return head_name(layer, head), layer, head
 
 

@@ -138,7 +138,7 @@ def word_count(line: str) -> int:
 
 
 def counter(length: Length, settings: ScoringSettings) -> Callable[[str], int]:
-    """Return the function that counts words, characters or tokens."""
+    """Return the function that counts the words, characters or tokens of a line."""
     if length.endswith("words"):
         return word_count
     if length.endswith("characters"):

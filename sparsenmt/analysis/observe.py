@@ -119,7 +119,7 @@ class _AttentionRelay:
 def _tell(
     observers: Sequence[Observer], seen: AttentionSeen, real: Tensor, places: list[int], kept: Tensor | None = None
 ) -> None:
-    """Pass the attention of a step to the observers, with the keys that its queries may see; arguments: `Attended`."""
+    """Pass the attention of a step to the observers, with the keys that queries may see; arguments as in `Attended`."""
     used = seen.weights != 0  # a fixed head may look where the others' pattern does not
     visible = seen.keys.visible().expand(len(places), -1, *used.shape[2:])
     visible = visible | (used if visible.shape[1] > 1 else used.any(1, keepdim=True))  # spans differ from head to head

@@ -511,7 +511,7 @@ def _render_line(translation: Translation, request: DecodeRequest, *, several_li
 
 
 def _render_block(found: BlockTranslation, n_best: int, as_json: bool) -> list[str]:
-    """Return the output lines of a block: one for each line, or up to N for each line, or one JSON object."""
+    """Return the output lines of a block: one for each line, or up to ``n_best`` for each, or one JSON object."""
     if n_best == 1 and not as_json:
         return found.lines
     pairs: Sequence[tuple[list[str], Hypothesis]]

@@ -30,7 +30,7 @@ def at_depth(plan: DepthPlan, decoding: Decoding, encoder_layers: int | None, de
 
 
 def check_layers(plan: DepthPlan, side: str, layers: int | None, where: str) -> None:
-    """Raise UserError unless a side of the model has that many layers."""
+    """Raise UserError, with its place ``where``, unless a side of the model has as many layers; None: all of them."""
     most = len(plan.encoder if side == "encoder" else plan.decoder)
     if layers is not None and not 1 <= layers <= most:
         raise UserError(

@@ -120,7 +120,7 @@ class SelectDepthRequest(ModelRun):
     time_lines: int = 200
 
     def files(self, kind: Literal["test", "finetune"]) -> tuple[Path, Path] | None:
-        """Return source and reference to evaluate or fine-tune on; None: there are none; UserError if one is."""
+        """Return source and reference to evaluate or fine-tune on, or None; UserError if one of the two is missing."""
         source, reference = getattr(self, f"{kind}_source"), getattr(self, f"{kind}_reference")
         if source is not None and reference is not None:
             return source, reference
@@ -278,7 +278,7 @@ class _SelectorTraining:
         _ = self.scoring
 
     def _check_text(self) -> None:
-        """Raise UserError for a text that is too short, or all of whose sentences fall into some of its parts."""
+        """Raise UserError for a text that is too short, or has no sentence in one of its parts."""
         request, split = self.request, self.split
         parts = [split.training, split.validation, *([split.held_out] if self.test is None else [])]
         texts = [(request.source, self.pairs, _LEAST, parts)]

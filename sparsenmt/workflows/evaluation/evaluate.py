@@ -50,7 +50,7 @@ class Evaluation(KeptEvaluation):
         lines: the translations.
         sparsity: share of source positions that filters drop; None without a filter.
         scores: `ScoringOptions.key` -> value; the key is the name of the metric where settings are the default ones.
-        signatures: the same, and signatures.
+        signatures: `ScoringOptions.key` -> signature.
     """
 
     lines: list[str]
@@ -65,7 +65,7 @@ class Evaluation(KeptEvaluation):
 
     @property
     def size(self) -> str:
-        """The size of the text in words."""
+        """The size of the text, for titles, such as "60 sentences"."""
         return f"{self.sentences:,} sentence{'s' if self.sentences != 1 else ''}"
 
     def against(

@@ -76,7 +76,7 @@ class TextEvaluation(KeptEvaluation):
 
     @property
     def scores(self) -> dict[str, float]:
-        """Metric -> value."""
+        """Metric of texts -> value."""
         return {name: self.quality.value(name) for name in TEXT_METRICS}
 
     @property
@@ -92,7 +92,7 @@ class TextEvaluation(KeptEvaluation):
 
     @property
     def size(self) -> str:
-        """The size of the text in words."""
+        """The size of the text, for titles."""
         count = len(self.blocks)
         return f"{self.quality.counts.characters:,} characters in {count:,} block{'s' if count != 1 else ''} of lines"
 

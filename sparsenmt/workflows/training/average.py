@@ -67,7 +67,7 @@ def average(
 
 
 def _choose(model: Path, found: list[Checkpoint], sizes: Sequence[int], updates: Sequence[int]) -> list[Checkpoint]:
-    """Return the checkpoints to average, oldest first: of ``sizes`` the largest."""
+    """Return the checkpoints to average, oldest first: of the updates, or as many of the newest as the largest size."""
     if not found:
         raise UserError("the model has no checkpoints", where=str(model), hint="Name the directory of a training run.")
     if sizes and updates:
@@ -94,10 +94,12 @@ def _validated(
     threads: int | None,
     device: str | None,
 ) -> CheckpointChoice:
-    """Let validation choose, as the model's recipe validates.
+    """Return the choice by validation, as the model's recipe validates.
 
     Args:
         fingerprint: of the data that the model was trained on.
+        found: all checkpoints, oldest first.
+        sizes: numbers of the newest ones whose means are tried.
     """
     recipe = model_directory.read_recipe(model)
     use_threads(threads or recipe.training.threads)

@@ -37,7 +37,7 @@ class DemoResult:
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Add the time of the block."""
+        """Keep the seconds that the block takes as those of a stage."""
         began = time.perf_counter()
         yield
         self.seconds[stage] = time.perf_counter() - began

@@ -126,11 +126,7 @@ def finetune(request: FinetuneRequest) -> FinetuneResult:
 
 
 def _warn_of_few_updates(request: FinetuneRequest, recipe: Recipe, progress: Progress) -> None:
-    """Warn if a share of gates is to close in far fewer updates than quality needs to come back.
-
-    Args:
-        progress: of the model in the checkpoint where the runs begin.
-    """
+    """Warn if a share of gates is to close in too few updates; ``progress``: of the model, where the runs begin."""
     own = progress.update or model_directory.weights_after(request.model) or 0
     further = recipe.training.max_updates if request.updates is None else request.updates
     if (target := max(request.targets, default=0.0)) >= _SMALL_TARGET and further < own * _FEW_UPDATES:

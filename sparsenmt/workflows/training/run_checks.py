@@ -160,7 +160,7 @@ def _least_limits(changed: list[tuple[str, Any, Any]], done: Progress | None) ->
 
 
 def _reached(key: str, done: Progress) -> int | None:
-    """Return the least value of a limit at which the run ends only now or later; None for keys that are none."""
+    """Return the least value of a limit at which the run ends only now or later; None for other keys."""
     return {"training.max_updates": done.update, "training.max_epochs": done.epoch + (done.batches_done > 0)}.get(key)
 
 

@@ -168,11 +168,7 @@ def _checked_data(recipe: Recipe, workers: Workers, device: torch.device) -> Pre
 def _open_run(
     recipe: Recipe, fingerprint: str, start: StartingPoint | None, workers: Workers
 ) -> Iterator[_RunDirectory]:
-    """Check the model directory, lock it, and yield it with the checkpoint to resume from.
-
-    Args:
-        fingerprint: of the prepared data.
-    """
+    """Check, lock and yield the model directory, with the checkpoint to resume from; ``fingerprint``: of the data."""
     directory = Path(recipe.directory)
     record = None if start is None else start.record()
     digest = None if record is None else record["sha256"]
@@ -220,11 +216,7 @@ def _begin_or_resume(
     trainer: Trainer,
     start: StartingPoint | None,
 ) -> None:
-    """Write a new model directory; or restore the newest checkpoint and drop what was logged after it.
-
-    Args:
-        start: as for `train`.
-    """
+    """Write a new model directory; or restore the newest checkpoint and drop what was logged after it."""
     leads, own = trainer.workers.is_main_process, numerics(trainer.device)
     if run.newest is None:
         trainer.progress.numerics = own

@@ -104,7 +104,7 @@ def make_validator(
     *,
     tried: bool = False,
 ) -> Validate:
-    """Return the validation of a recipe.
+    """Return the function that validates weights as a recipe says: weights by name -> values by name.
 
     Each validation makes a model of its own, which exists during it only: neither its weights, also packed, nor the
     buffers of its searches take memory from the updates.

@@ -128,7 +128,7 @@ class BenchmarkResult:
 
 
 def benchmark(request: BenchmarkRequest) -> Report:
-    """Time a model's decoding and training, or a language model.
+    """Time a model's decoding and training, or a language model's generation, scoring and training.
 
     Raises:
         UserError: an option or the model is invalid, or nothing is left to time.
@@ -394,10 +394,7 @@ def trained_model(directory: Path) -> BenchmarkModel:
 
 
 def recipe_model(recipe: schema.Recipe, name: str, vocabulary: int | None) -> BenchmarkModel:
-    """Return a recipe's model with random weights.
-
-    Args:
-        vocabulary: tokens of each side; None: the recipe's number.
+    """Return a recipe's model with random weights; ``vocabulary``: tokens of each side; None: the recipe's number.
 
     Raises:
         UserError: its methods read source features, which only a trained model has.

@@ -82,12 +82,9 @@ class BenchmarkModel:
         return dict.fromkeys(losses, 0.1)
 
     def random_rows(self, sentences: int, length: int, *, target: bool = False) -> list[list[int]]:
-        """Return B rows of ``length`` random token ids, the last one </s>, the same at every call.
+        """Return B rows of ``length`` random token ids, the last one </s>, of one side; the same ids at every call.
 
         Where the model reads word features, every source token begins a word.
-
-        Args:
-            target: True: ids of the target vocabulary.
         """
         random = np.random.default_rng(0)
         tokens = np.arange(EOS + 1, self.target_size if target else self.source_size)
