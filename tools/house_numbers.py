@@ -123,7 +123,7 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 57_570,
+    "lines": 57_550,
     "lines_of_cpp": 4_090,
     "kernel_importers": 1,
 }
