@@ -46,8 +46,8 @@ def test_the_sides_take_turns_and_the_fastest_repeat_counts(tmp_path: Path) -> N
     work = WORK | {"log": str(log)}
     with Worker(side(tmp_path, "a"), work) as a, Worker(side(tmp_path, "b", seconds=0.02), work) as b:
         timings = interleave([a, b], 3, pause=0)
-    turns = [["start", name, "end", name] for name in "abbaab"]
-    assert log.read_bytes().decode().split() == sum(turns, [])
+    expected = [word for name in "abbaab" for word in ("start", name, "end", name)]
+    assert log.read_bytes().decode().split() == expected
     assert [timing.what for timing in timings] == ["a", "b"]
     assert all(len(timing.seconds) == 3 for timing in timings)
     assert timings[1].best == min(timings[1].seconds) >= 0.02
