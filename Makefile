@@ -31,7 +31,7 @@ KERNEL_TESTS := tests/native/test_kernels.py tests/native/test_steps.py tests/na
 # One thread a process: the test processes share the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: help venv kernels demo wheel test test-all test-slow processors sanitize mutants lint check format bench gpu docs gallery demo-corpus clean distclean
+.PHONY: help venv kernels demo wheel plugin test test-all test-slow processors sanitize mutants lint check format bench gpu docs gallery demo-corpus clean distclean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /|/' | while IFS='|' read -r name text; do \
@@ -57,6 +57,16 @@ demo: venv  ## Prepare, train, decode and score on the built-in demo corpus
 wheel: $(STAMP)  ## Build a wheel with compiled kernels into dist/
 	SPARSENMT_WHEEL_KERNELS=1 "$(BIN)/python" -m pip wheel --quiet --disable-pip-version-check --no-deps \
 		--wheel-dir dist .
+
+# Far from the checkout, so that only what is installed can be imported.
+plugin: $(STAMP)  ## Install a wheel and the template of a plugin into a fresh environment, and check the plugin there
+	@folder="$$(mktemp -d)" && trap 'rm -rf "$$folder"' EXIT && set -e && \
+	"$(BIN)/python" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$$folder/dist" . && \
+	cp -R examples/plugin "$$folder/plugin" && "$(BIN)/python" -m venv "$$folder/venv" && \
+	"$$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt \
+		"$$folder"/dist/*.whl "$$folder/plugin[test]" && cd "$$folder/plugin" && \
+	"$$folder/venv/bin/sparsenmt" check-method sparsenmt_sink && \
+	"$$folder/venv/bin/python" -m pytest -q -p no:cacheprovider
 
 test: venv  ## Run the fast tests
 	@$(PYTEST)
@@ -110,8 +120,10 @@ bench: venv  ## Time this project beside its peers (makes the peers' environment
 	$(BIN)/python benchmarks/entmax_functions.py
 	$(BIN)/python benchmarks/attention_training.py
 	$(BIN)/python benchmarks/window_scaling.py
+	$(BIN)/python benchmarks/global_attention.py
 	$(BIN)/python benchmarks/tied_multi.py
 	$(BIN)/python benchmarks/one_line.py
+	$(BIN)/python benchmarks/import_time.py
 	$(BIN)/python benchmarks/real_text.py
 	$(BIN)/python benchmarks/students.py
 	$(BIN)/python benchmarks/student_parity.py

@@ -106,7 +106,7 @@ def gradients(trial: Trial, dtype: torch.dtype, batches: int = 1) -> dict[str, T
         dtype: of the arithmetic: bf16 as in training, or float64 throughout.
         batches: parts of the batch, whose gradients are added up.
     """
-    section = schema.Model.model_validate(trial.section)
+    section = schema.ModelSection.model_validate(trial.section)
     model = build_model(section, source_size=trial.vocabulary, target_size=trial.vocabulary, seed=1)
     weights = MasterWeights(model, torch.bfloat16)
     weights.publish()

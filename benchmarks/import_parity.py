@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from sparsenmt.data.vocabulary import BOS, EOS, PAD
 from sparsenmt.export.plain_transformer import plain_transformer
 from sparsenmt.export.to_transformers import model_config, transformers_weights
-from sparsenmt.recipe.schema import Model
+from sparsenmt.recipe.schema import ModelSection
 from sparsenmt.storage.files import write_json
 from sparsenmt.storage.tensors import load_foreign_tensors, save_tensors
 from tests.importers.parity import DOUBLE, SINGLE, Imported, our_ids
@@ -64,7 +64,7 @@ def compare(imported: Imported) -> Found:
 
 def export_again(imported: Imported, folder: Path) -> None:
     """Write the imported model for Transformers, with its inputs in the ids of this program."""
-    section = Model.model_validate(imported.found.recipe["model"])
+    section = ModelSection.model_validate(imported.found.recipe["model"])
     plain = plain_transformer(section, imported.model())
     folder.mkdir()
     save_tensors(folder / "model.safetensors", transformers_weights(plain), metadata={"format": "pt"})

@@ -97,14 +97,14 @@ def throughput(folders: list[str]) -> None:
     from sparsenmt.data.batching import EpochPlan, collate
     from sparsenmt.data.prepared_data import PreparedData
     from sparsenmt.recipe.choices import PRESETS
-    from sparsenmt.recipe.schema import Model, Optimizer
+    from sparsenmt.recipe.schema import ModelSection, Optimizer
     from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients
     from sparsenmt.training.precision import MasterWeights
     from sparsenmt.training.state import make_optimizer
 
     torch.set_num_threads(2)
     opened = [PreparedData.open(folder) for folder in folders]
-    model = build_model(Model(**PRESETS["tiny"]), source_size=32000, target_size=32000, seed=1)
+    model = build_model(ModelSection(**PRESETS["tiny"]), source_size=32000, target_size=32000, seed=1)
     weights = MasterWeights(model, torch.float32)
     optimizer = make_optimizer(weights, Optimizer())
     batches = [EpochPlan(data.train, data.train_weights, BATCH_TOKENS, 1).batches(0) for data in opened]

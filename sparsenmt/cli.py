@@ -26,8 +26,10 @@ from typing import Any, TextIO
 import click
 
 from sparsenmt import __version__
-from sparsenmt.commands.lazy_group import CommandEntry, LazyGroup
-from sparsenmt.errors import UserError, is_out_of_memory, outside_error, outside_methods, printable_lines
+from sparsenmt.command import COMMANDS
+from sparsenmt.commands.lazy_group import LazyGroup
+from sparsenmt.errors import UserError, is_out_of_memory, printable_lines
+from sparsenmt.plugins.failure import plugin_error, plugin_titles
 from sparsenmt.process.interrupts import Interrupted, listening
 from sparsenmt.process.progress import duration, log, own_messages
 from sparsenmt.process.runtime import (
@@ -37,30 +39,6 @@ from sparsenmt.process.runtime import (
     limit_thread_spinning,
     share_heap,
 )
-
-COMMANDS: dict[str, CommandEntry] = {
-    "prepare": CommandEntry("prepare", "Train a recipe's tokenizer and write its text as binary data."),
-    "train": CommandEntry("train", "Train a recipe's model on prepared data."),
-    "finetune-l0": CommandEntry("finetune_l0", "Add gates to a trained model and train on."),
-    "decode": CommandEntry("decode", "Translate text with a trained model."),
-    "score": CommandEntry("score", "Score translations, a model on a test set, or a language model on a text."),
-    "contrast": CommandEntry("contrast", "Evaluate a model on a contrastive test suite."),
-    "select-depth": CommandEntry("select_depth", "Train a classifier that chooses a depth for each sentence."),
-    "analyze": CommandEntry("analyze.group", "Report on gates, attention and layers of a model."),
-    "analyze-pos": CommandEntry("analyze.pos", "Alias of `sparsenmt analyze pos`."),
-    "compare": CommandEntry("compare", "Compare trained models: quality, size, attention, speed."),
-    "sweep": CommandEntry("sweep", "Train and evaluate the variants of a recipe."),
-    "distill": CommandEntry("distill", "Train a student on a teacher's translations."),
-    "depth-table": CommandEntry("depth_table", "Measure quality and time at every depth."),
-    "slice": CommandEntry("slice", "Cut a model to fewer layers or tokens."),
-    "shortlist": CommandEntry("shortlist", "Make a vocabulary shortlist for faster decoding."),
-    "average": CommandEntry("average", "Average checkpoints into one model."),
-    "import": CommandEntry("import_model", "Make a model directory of a Hugging Face or Marian model."),
-    "export": CommandEntry("export", "Write a model for CTranslate2 or Transformers."),
-    "benchmark": CommandEntry("benchmark", "Measure decoding and training speed."),
-    "doctor": CommandEntry("doctor", "Examine the compiled kernels of this machine."),
-    "demo": CommandEntry("demo", "Prepare, train, decode and score on the built-in demo corpus."),
-}
 
 _BEGINS_AGAIN = "  No file is half-written: the same command begins again, and uses what is complete."
 # Errors of the system that the user can fix; others are reported with a traceback.
@@ -230,7 +208,7 @@ def _run(arguments: Sequence[str]) -> int:
                 "Lower training.batch_tokens, decoding.batch_tokens or the model's sizes, or use a larger machine."
             )
             return 2
-        if outside := outside_error(error):
+        if outside := plugin_error(error):
             _tell(f"error: {outside}")
             log("".join(traceback.format_exception(error)))
             return 2
@@ -282,7 +260,7 @@ def _report_bug(error: Exception, arguments: list[str]) -> str:
     """Write the traceback to a file; returns the line that the user sees."""
     what = " ".join(str(error).split())[:200]
     summary = f"error: unexpected {type(error).__name__}{f': {what}' if what else ''}"
-    if others := outside_methods():
+    if others := plugin_titles():
         summary += f" (registered from outside: {', '.join(others)})"
     text = "\n".join(
         [

@@ -1,15 +1,20 @@
 """The metrics of translations and language models: one record each, from which all choices and labels are derived.
 
-A new metric is one record in `METRICS` and, if no scorer fits, a scorer that the record names. Imports nothing heavy:
-the command line offers these names.
+A new metric is one record in `METRICS` and, if no scorer fits, a scorer that the record names; a plugin registers its
+own with `register_metric`. Imports nothing heavy: the command line offers these names.
 """
 
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
 from dataclasses import astuple, dataclass
-from operator import add
-from typing import Literal
+from typing import Any, Literal, TypeVar
+
+from sparsenmt.plugins.table import EntryTable, calling_module
+
+S = TypeVar("S", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -20,7 +25,7 @@ class Metric:
         name: the name in recipes, on the command line and in JSON.
         label: the name in tables.
         scorer: ``module:attribute`` of a function or class that makes an `evaluation.scorer.Scorer`, imported at first
-            use. A module without a dot is one of `sparsenmt.evaluation`.
+            use. A module without a dot is one of `sparsenmt.evaluation`. Of a plugin, the function or class itself.
         lower_is_better: True for error rates.
         needs_documents: True if whole documents are compared.
         quadratic: True if every word of a line is compared with every word of its reference, which limits their length.
@@ -33,7 +38,7 @@ class Metric:
 
     name: str
     label: str
-    scorer: str
+    scorer: str | Callable[..., Any]
     lower_is_better: bool = False
     needs_documents: bool = False
     quadratic: bool = False
@@ -60,8 +65,34 @@ _RECORDS = (
     # Words of the hypotheses over words of the references: no quality, but what BLEU's brevity penalty is made of.
     Metric("length", "length", "sacrebleu_scorer:length_ratio", validates=False, tokenized=True),
 )
-METRICS: dict[str, Metric] = {metric.name: metric for metric in _RECORDS}
+METRICS: EntryTable[Metric] = EntryTable(
+    "metric", {each.name: each for each in _RECORDS}, __name__, "the metric '{}'".format
+)
 """By name, in the order of tables."""
+
+
+def register_metric(name: str, label: str | None = None, **facts: bool) -> Callable[[S], S]:
+    """Decorate a function or class that makes an `evaluation.scorer.Scorer` to register it as a metric.
+
+    It is called with the name and the `evaluation.scorer.ScoringSettings`.
+
+    Args:
+        label: the name in tables. [default: the name]
+        facts: as those of `Metric`: ``lower_is_better`` and so on.
+
+    Raises:
+        ValueError: another module has registered the name, or it is that of a metric of the package.
+        TypeError: a fact is none of `Metric`.
+    """
+    origin = calling_module()
+
+    def add(scorer: S) -> S:
+        if name in TEXT_METRICS or name == "loss":
+            raise ValueError(f"the metric '{name}' is registered already, by this program: choose another name")
+        METRICS.register(name, Metric(name, label or name, scorer, **facts), scorer, origin)
+        return scorer
+
+    return add
 
 
 @dataclass(frozen=True)
@@ -75,7 +106,7 @@ class TextCounts:
     """Bytes of UTF-8; 0 in prepared data of a version that did not count them."""
 
     def __add__(self, other: TextCounts) -> TextCounts:
-        return TextCounts(*map(add, astuple(self), astuple(other)))
+        return TextCounts(*map(operator.add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True)

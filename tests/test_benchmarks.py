@@ -258,6 +258,31 @@ def test_window_scaling_times_both_sides(monkeypatch: pytest.MonkeyPatch, capsys
     assert window_scaling.ratio_of({("window", 10): 2.0, ("full", 10): 9.0}, work) == pytest.approx(4.5)
 
 
+def test_gathered_and_masked_global_attention_are_timed(capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+
+    import global_attention
+    from sparsenmt.sparsity import registry
+
+    bars = {name: work["bar"] for name, work in global_attention.CASES.items()}
+    assert list(bars.values()) == [1.3, 5.0, 1.5, 6.0, 2.0, 8.0] and "longformer_4096" in bars
+    tiny = ["--set", "heads=2", "--set", "head_size=4", "--set", "length=512", "--set", "threads=1", "--repeats", "1"]
+    threads = torch.get_num_threads()
+    try:
+        with registry.scope():
+            assert global_attention.main([*tiny, "entmax_1024", "global_4096"]) == 0
+            work = global_attention.CASES["entmax_1024"] | {"length": 512}
+            found = [
+                attend(*(global_attention.Work(attend, work, 512).inputs))
+                for attend in global_attention.sides(work).values()
+            ]
+    finally:
+        torch.set_num_threads(threads)
+    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
+    last = json.loads(capsys.readouterr().out.rstrip("\n").split("\n")[-1])
+    assert list(last["ratios"]) == ["entmax_1024", "global_4096"] and last["bars"] == {} and last["ok"] is True
+
+
 def test_all_depths_are_timed_beside_the_plain_model(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

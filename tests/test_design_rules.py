@@ -25,7 +25,7 @@ EMPTY_CLASS_NAMES = {"Found", "Job", "Work", "Plan", "Cell", "Block"}
 
 # Nouns of the field that end like a gerund or a participle.
 NOUNS = {
-    *("batching", "decoding", "embedding", "packing", "sampling", "scoring", "tagging", "training"),
+    *("batching", "decoding", "embedding", "packing", "sampling", "scoring", "tagging", "testing", "training"),
 }
 EMPTY_OPENINGS = re.compile(r"(What|Whether|How|Of|So many|Where|As)\b")
 
@@ -233,7 +233,7 @@ def test_imports_for_type_checkers_have_a_reason() -> None:
 
 
 def test_no_command_calls_a_command() -> None:
-    from sparsenmt.cli import COMMANDS
+    from sparsenmt.command import COMMANDS
 
     modules = {f"sparsenmt.commands.{entry.module}" for entry in COMMANDS.values()}
     modules = {module for module in modules if not module.startswith("sparsenmt.commands.analyze.")}

@@ -132,7 +132,7 @@ def test_a_decoding_strategy(copy: Copy) -> None:
     assert "method: second" in copy.run("train", "small.yaml", "decoding.method=second", "--dump-config")
 
 
-# An analysis report: one measure in analysis/, one command file, and one line in commands/analyze/group.py
+# An analysis report: one measure in analysis/, one command file, and one line in command.py
 
 MEASURE = '''\
 """Tokens of the sentences."""
@@ -182,7 +182,7 @@ def test_an_analysis_report(copy: Copy) -> None:
     copy.add_file("analysis/token_counts.py", MEASURE)
     copy.add_file("commands/analyze/token_counts.py", REPORT)
     line = '"token-counts": CommandEntry("analyze.token_counts", "Tokens of sentences."),'
-    copy.add_line("commands/analyze/group.py", line, after='"layers": ')
+    copy.add_line("command.py", line, after='"layers": ')
     assert "Tokens of sentences." in copy.run("analyze", "--help")
     assert "--least" in copy.run("analyze", "token-counts", "--help")
     files = ("--json", "r.json", "--csv", "r.csv")
@@ -213,7 +213,7 @@ def test_a_metric_with_a_scorer_that_is_there(copy: Copy) -> None:
     assert "chrf_again" in copy.run("compare", "--help")
 
 
-# A subcommand: one file in commands/, and one line in the table of cli.py
+# A subcommand: one file in commands/, and one line in the table of command.py
 
 COMMAND = '''\
 """``sparsenmt count-words``: an example."""
@@ -235,7 +235,7 @@ def command(text: Path) -> None:
 
 def test_a_subcommand(copy: Copy) -> None:
     copy.add_file("commands/count_words.py", COMMAND)
-    copy.add_line("cli.py", '"count-words": CommandEntry("count_words", "Count words."),', after='"prepare": ')
+    copy.add_line("command.py", '"count-words": CommandEntry("count_words", "Count words."),', after='"prepare": ')
     assert (
         copy.run("count-words", "corpus/test.en") == f"{len((copy.folder / 'corpus/test.en').read_bytes().split())}\n"
     )

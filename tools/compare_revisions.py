@@ -55,7 +55,7 @@ for line in sys.stdin:
 """
 """Loads PyTorch once and forks for every command: that takes more than half of the time of a small command."""
 
-VOLATILE = re.compile(r"time|(.*_)?seconds(_.*)?|.*_per_second|git_revision|numerics|seal")
+VOLATILE = re.compile(r"time|(.*_)?seconds(_.*)?|.*_per_second|git_(revision|dirty)|numerics|seal")
 """Keys of JSON objects whose values say when, how fast, by which revision or by which kernels something was made."""
 PROSE = {"notes", "note", "title"}
 """Keys of JSON objects whose values are sentences for people: their numbers are compared."""

@@ -19,7 +19,7 @@ import click
 
 from sparsenmt.assemble.model_directory import read_recipe
 from sparsenmt.cli import run
-from sparsenmt.commands.analyze.group import REPORTS
+from sparsenmt.command import REPORTS
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.report.plots import check_plot, save

@@ -21,6 +21,7 @@ from sparsenmt.recipe.key_paths import alternatives, fields_by_key, section_type
 from sparsenmt.recipe.method_choice import MethodChoice
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.socket_methods import SOCKETS, Methods
+from sparsenmt.recipe.table_names import TableName
 from sparsenmt.sparsity.registry import methods
 
 _INTRODUCTION = """\
@@ -166,7 +167,8 @@ def value_words(annotation: Any, metadata: list[Any] | None = None) -> str:
     if members and get_origin(annotation) is not Literal:
         words = [value_words(member, metadata) for member in members if member is not type(None)]
         return " or ".join(dict.fromkeys([*words, *(["`null`"] if type(None) in members else [])]))
-    return _one_word(annotation) + _bounds(metadata or [])
+    named = [f"`{name}`" for item in metadata or [] if isinstance(item, TableName) for name in item.names()]
+    return ", ".join(named) or _one_word(annotation) + _bounds(metadata or [])
 
 
 def _constraints(item: Any) -> list[Any]:

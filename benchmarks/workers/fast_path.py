@@ -66,7 +66,7 @@ def model_of(work: dict[str, Any]) -> Any:
     own = {key: work[key] for key in (*sizes, "attention", "recurrence", "segment_memory") if key in work}
     dropout = {"residual": work.get("dropout", 0.0), "attention": work.get("attention_dropout", 0.0)}
     tied = {"tie_embeddings": "all"} if work["encoder_layers"] else {}
-    section = schema.Model.model_validate({**own, **tied, "dropout": dropout})
+    section = schema.ModelSection.model_validate({**own, **tied, "dropout": dropout})
     torch.manual_seed(0)
     return build_model(section, source_size=work["vocabulary"], target_size=work["vocabulary"], seed=0)
 

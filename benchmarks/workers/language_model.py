@@ -37,7 +37,7 @@ def build(work: dict[str, Any]) -> Transformer:
             "span": {"name": "adaptive_span", "maximum": work["span_maximum"], "ramp": 32},
         }
     )
-    section = schema.Model.model_validate(
+    section = schema.ModelSection.model_validate(
         {
             **{key: work[key] for key in ("dimension", "feed_forward", "heads", "decoder_layers", "segment_memory")},
             **{"encoder_layers": 0, "activation": "gelu", "max_positions": work["segment_length"]},

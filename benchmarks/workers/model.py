@@ -19,7 +19,7 @@ def random_model(work: dict[str, Any]) -> Transformer:
     attention = Attention.model_validate(work.get("attention", {}))
     depth = MethodChoice.model_validate(work.get("depth", {"name": "plain"}))
     sizes = {key: work[key] for key in SIZES}
-    section = schema.Model(
+    section = schema.ModelSection(
         **sizes, dropout=dropout, tie_embeddings="all", attention=attention, memory=memory, depth=depth
     )
     return build_model(section, source_size=work["vocabulary"], target_size=work["vocabulary"], seed=0)

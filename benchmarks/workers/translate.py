@@ -12,7 +12,7 @@ import sparsenmt
 from protocol import serve, work_from_arguments
 from sparsenmt.assemble.bundle import open_model
 from sparsenmt.data.input_line import input_lines
-from sparsenmt.decoding.translate import Translation, translate_lines
+from sparsenmt.decoding.translate import TranslatedLine, translate_lines
 from sparsenmt.engine.build import build, fastest_dtype
 from workers.decode import DTYPES
 
@@ -38,7 +38,7 @@ def main() -> None:
         }
     )
 
-    def translate() -> list[Translation]:
+    def translate() -> list[TranslatedLine]:
         return list(translate_lines(bundle, input_lines(lines), options))
 
     found = translate()  # the warm-up

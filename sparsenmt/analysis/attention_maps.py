@@ -75,19 +75,24 @@ def measure_attention_maps(
     session.check_drawable(len(session.lines))
     maps = []
     for model in session.opened():
-        _check(model, choice)
+        check_choice(model, choice)
         targets = model.targets
         seen = model.attend(ChosenAttention(choice), [choice.site], targets)
         maps += sentence_maps(model.label, model.gates(), targets, seen, choice, model.bundle.tokenizers)
+    sums = session.notes_on_weights("they are shown as they are")
     maps.sort(key=lambda each: each.sentence)  # models and heads stay in their order
     session.check_drawable(len(maps), "maps", most=MOST_MAPS, hint="with --layer, --head, --limit or --sentence")
-    parts = [text(maps, terminal_width), *(["\n".join(notes)] if notes and choice.site == "cross" else [])]
+    shown = "\n".join([*(notes if choice.site == "cross" else []), *sums])
+    parts = [text(maps, terminal_width), *filter(None, [shown])]
     return session.result(
-        report(maps, choice), lambda: heatmaps(grid(maps), "attention weight"), notes=notes, text="\n\n".join(parts)
+        report(maps, choice),
+        lambda: heatmaps(grid(maps), "attention weight"),
+        notes=notes + sums,
+        text="\n\n".join(parts),
     )
 
 
-def _check(model: AnalyzedModel, choice: MapChoice) -> None:
+def check_choice(model: AnalyzedModel, choice: MapChoice) -> None:
     """Raise UserError for layers and heads that a model does not have."""
     depth = model.bundle.depth
     side, count = ("encoder", depth[0]) if choice.site == "encoder_self" else ("decoder", depth[1])
@@ -165,16 +170,19 @@ def sentence_maps(
     choice: MapChoice,
     tokenizers: Tokenizers,
 ) -> list[SentenceMap]:
-    """Return all maps of a model, sentence by sentence, head by head; ``targets`` belong to the lines one by one."""
+    """Return all maps of a model, sentence by sentence, head by head.
+
+    Args:
+        targets: those of the lines; not read for the encoder's self-attention.
+    """
     found = []
-    for place, (line, target) in enumerate(zip(lines, targets, strict=True)):
-        source = shown_tokens(line.line.token_names(tokenizers.source))
-        if choice.site == "encoder_self":
-            rows = columns = source
-        elif choice.site == "decoder_self":
-            rows = columns = shown_tokens(tokenizers.target.pieces(target.inputs[: len(target.ids)], target.unknown))
-        else:
-            rows, columns = shown_tokens(tokenizers.target.pieces(target.ids, target.unknown)), source
+    for place, line in enumerate(lines):
+        rows = columns = shown_tokens(line.line.token_names(tokenizers.source))
+        if choice.site != "encoder_self":
+            target = targets[place]
+            ids = target.ids if choice.site == "cross" else target.inputs[: len(target.ids)]
+            rows = shown_tokens(tokenizers.target.pieces(ids, target.unknown))
+            columns = columns if choice.site == "cross" else rows
         for part in seen.parts():
             weights = seen.weights(place, part, len(rows), len(columns))
             number = line.line.number + 1

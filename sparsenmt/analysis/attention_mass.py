@@ -67,7 +67,7 @@ def measure_attention_mass(
         report(found, unit=unit, eos=eos, threshold=threshold),
         lambda: curves(panels(found, threshold), share_y=True),
         settings=settings,
-        notes=notes,
+        notes=notes + session.notes_on_weights("their masses are sums of what there is"),
     )
 
 

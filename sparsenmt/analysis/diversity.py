@@ -27,7 +27,8 @@ def measure_diversity(session: AnalysisSession, *, sites: Sequence[SiteName] = S
     """Make the report ``diversity``."""
     found = {model.label: model.attend(DiversityCounter(), sites).layers() for model in session.opened(any_task=True)}
     settings = session.attention_settings(sites)
-    return session.result(report(found), lambda: curves(panels(found)), settings=settings)
+    notes = session.notes_on_weights()
+    return session.result(report(found), lambda: curves(panels(found)), settings=settings, notes=notes)
 
 
 def divergences(seen: Attended) -> Tensor:

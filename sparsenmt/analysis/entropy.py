@@ -48,7 +48,10 @@ def measure_entropy(session: AnalysisSession, *, baseline: Path | None = None) -
             )
         found.append(measure(model.label, own, dense))
     return session.result(
-        report(found), lambda: curves(panels(found, name), share_y=True), settings={"baseline": name}, notes=notes
+        report(found),
+        lambda: curves(panels(found, name), share_y=True),
+        settings={"baseline": name},
+        notes=notes + session.notes_on_weights(),
     )
 
 
@@ -76,7 +79,7 @@ def line_entropies(text: LineBatches) -> list[LineEntropy]:
         """Keep the entropies of the last encoder layer."""
         nonlocal last
         if seen.site == "encoder_self" and seen.step == text.bundle.depth[0] - 1:
-            mean = seen.weights.mean(1).double()  # (B, S, S)
+            mean = seen.shares.mean(1).double()  # (B, S, S)
             last = -torch.special.xlogy(mean, mean).sum(-1)
 
     with text.bundle.model.listen(keep):

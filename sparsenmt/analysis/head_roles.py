@@ -79,7 +79,8 @@ def measure_head_roles(
         found.append(model.attend(counter, ["encoder_self"]).result(model.label, learned_alphas(model.bundle.model)))
     made = report(found, threshold=threshold, words=session.words)
     settings = {"words": session.words.origin}
-    return session.result(made, lambda: heatmaps(grid(found), "score", most=1.0), settings=settings)
+    notes = session.notes_on_weights()
+    return session.result(made, lambda: heatmaps(grid(found), "score", most=1.0), settings=settings, notes=notes)
 
 
 def interrogatives(language: str) -> frozenset[str]:
@@ -151,7 +152,7 @@ class RoleCounter:
     def __call__(self, seen: Attended) -> None:
         if seen.site != "encoder_self":
             return
-        weights = seen.weights.double()
+        weights = seen.shares.double()
         if self._batch[0] is not seen.places:  # found once for all layers
             lines = [self._lines[i] for i in seen.places]
             made = [sentence_structure(each, self._tokenizer, self._words, self._cut) for each in lines]

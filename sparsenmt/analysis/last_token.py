@@ -32,6 +32,7 @@ def measure_last_token(session: AnalysisSession) -> AnalysisResult:
         targets = model.targets
         found.append(model.attend(LastTokenCounter(model.gates()), ["cross"], targets).result(model.label))
     notes = notes if len(notes) < len(session.models) else []  # only of interest beside a model that drops something
+    notes += session.notes_on_weights()
     settings = {"target": str(session.target) if session.target else None}
     return session.result(report(found), lambda: curves(panels(found)), settings=settings, notes=notes)
 
@@ -48,7 +49,7 @@ class LastTokenCounter:
         if seen.site != "cross":
             return
         lines = [self._lines[place] for place in seen.places]
-        weights = seen.weights.double()
+        weights = seen.shares.double()
         ends = [len(each.line.frame.prefix) + each.line.kept for each in lines]  # after at least one token
         last = torch.tensor(ends, device=weights.device)
         real = seen.real[:, None].double()  # (B, 1, T)

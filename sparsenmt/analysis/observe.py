@@ -26,7 +26,7 @@ from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, not_finite
 from sparsenmt.decoding.text_scores import TextReading, score_text
 from sparsenmt.model.memory import Memory
-from sparsenmt.model.protocol import AttentionSeen
+from sparsenmt.model.protocol import AttentionSeen, weight_shares
 from sparsenmt.model.sites import SITES, SiteName
 
 K = TypeVar("K")
@@ -72,11 +72,17 @@ class Attended:
     real: Tensor  # (B, Q) bool: queries that are no padding
     places: list[int]  # (B) index of each sentence among those that are read
     kept: Tensor | None = None  # (B, K) bool: keys that no filter of the memory has dropped; None: all
+    normalised: bool = True  # False: the weights of a query need not sum to 1
 
     @property
     def head_visible(self) -> Tensor:
         """(B, H, Q, K) `visible` for every head."""
         return self.visible.expand_as(self.weights)
+
+    @property
+    def shares(self) -> Tensor:
+        """(B, H, Q, K) as `AttentionSeen.shares`."""
+        return self.weights if self.normalised else weight_shares(self.weights)
 
 
 Observer = Callable[[Attended], None]
@@ -124,7 +130,7 @@ def _tell(
     visible = seen.keys.visible().expand(len(places), -1, *used.shape[2:])
     visible = visible | (used if visible.shape[1] > 1 else used.any(1, keepdim=True))  # spans differ from head to head
     for observer in observers:
-        observer(Attended(seen.site, seen.step + 1, seen.weights, visible, real, places, kept))
+        observer(Attended(seen.site, seen.step + 1, seen.weights, visible, real, places, kept, seen.normalised))
 
 
 @torch.inference_mode()

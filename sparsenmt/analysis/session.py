@@ -39,6 +39,7 @@ from sparsenmt.evaluation.metrics import check_scoring
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.model.sites import SiteName
+from sparsenmt.model.sockets import Transform
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe.model_use import with_given
 from sparsenmt.recipe.schema import Decoding
@@ -183,6 +184,16 @@ class AnalysisSession(ModelOptions):
         return "--sentence" if named is None else str(named)
 
     @property
+    def target_name(self) -> str:
+        """The name of the given translations in messages."""
+        return str(self.target)
+
+    @cached_property
+    def given_targets(self) -> list[str] | None:
+        """The given translation of every line; None: each model's own is read."""
+        return None if self.target is None else self.read_beside(self.target, len(self.lines), self.text_name)
+
+    @property
     def has_tags(self) -> bool:
         """True if the text is CoNLL-U."""
         return self.input is not None and self.input.name.endswith(_CONLLU)
@@ -273,6 +284,15 @@ class AnalysisSession(ModelOptions):
             )
         return [f"{label}: {NO_FILTER}" for label in dense]
 
+    def notes_on_weights(self, measured: str = "measured are shares of every query's sum") -> list[str]:
+        """Return a note for every model opened so far whose weights need not sum to 1; ``measured``: what is done."""
+        return [f"{label}: attention weights of a query need not sum to 1; {measured}" for label in self._unnormalised]
+
+    @cached_property
+    def _unnormalised(self) -> list[str]:
+        """Models with a transform whose weights need not sum to 1; `open` adds to it."""
+        return []
+
     def learned(self, what: str, measure: Callable[[str, Path], R | None], hint: str) -> tuple[list[R], list[str]]:
         """Measure what models have learned; return the results, and a note for every model without any.
 
@@ -305,6 +325,9 @@ class AnalysisSession(ModelOptions):
         """Open a model, of the session or another one; ``disabled``: site -> heads, from 1, whose output is 0."""
         device, languages = self.device, self.languages
         bundle = open_model(directory, device=device, disabled=disabled, any_task=any_task, languages=languages)
+        sums = all(each.normalised for each in bundle.model.modules() if isinstance(each, Transform))
+        if not sums and label not in self._unnormalised:
+            self._unnormalised.append(label)
         return AnalyzedModel(self, label, bundle)
 
     def scoring_settings(
@@ -455,22 +478,22 @@ class AnalyzedModel:
     def targets(self) -> list[TargetLine]:
         """The target of every line of `sources`: the given translations, or the model's own."""
         session, most, frame = self.session, self.bundle.max_target_length, self.bundle.frames.target
-        if session.target is None:
+        lines = session.given_targets
+        if lines is None:
             with progress_bar(f"{self.label}: translate", len(session.lines)) as advance:
                 found = list(translate_lines(self.bundle, session.lines, self.decoding, advance=advance))
             best = [each.hypotheses[0] for each in found if not each.source.empty]
             return [TargetLine(each.tokens, each.ended, each.copied, frame) for each in best]
-        lines = session.read_beside(session.target, len(session.lines), session.text_name)
         given, rows, tokenizer = [], [], self.bundle.tokenizers.target
         for source in self.sources:
             ids = tokenizer.encode(lines[source.number])
             rows.append((source.number, ids, lines[source.number], 0 if len(ids) > most else len(ids)))
             if len(ids) > most:
-                name = f"{session.target}, line {source.number + 1},"
+                name = f"{session.target_name}, line {source.number + 1},"
                 notify(cut_warning(name, most, len(ids) - most, "read"))
             unknown = unknown_texts(tokenizer, lines[source.number])
             given.append(TargetLine(ids[:most], unknown=unknown, frame=frame))
-        warn_of_unusual_lines(self.bundle, rows, str(session.target), "target")
+        warn_of_unusual_lines(self.bundle, rows, session.target_name, "target")
         return given
 
     def attend(

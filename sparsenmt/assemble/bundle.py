@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from sparsenmt.assemble.methods import load_resolved_recipe
+from sparsenmt.assemble.methods import chosen_methods, load_resolved_recipe
 from sparsenmt.assemble.model import build_model
 from sparsenmt.assemble.model_directory import (
     READ,
@@ -24,6 +24,7 @@ from sparsenmt.assemble.model_directory import (
     owner_in,
     owner_of,
     read_manifest,
+    recorded_plugins,
     stored_recipe,
     text_sides,
     weights_file,
@@ -33,7 +34,7 @@ from sparsenmt.data.shortlist import Shortlist, Shortlists
 from sparsenmt.data.text_sides import TextSides
 from sparsenmt.data.tokenizers.frame import FramePair
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
-from sparsenmt.engine.build import build, named_dtype
+from sparsenmt.engine.build import build, dtype_name, named_dtype
 from sparsenmt.engine.contract import Engine
 from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.errors import UserError, check_lists
@@ -41,11 +42,12 @@ from sparsenmt.model.depth_plan import Depth
 from sparsenmt.model.sites import SiteName
 from sparsenmt.model.sockets import method_weights
 from sparsenmt.model.transformer import Transformer
+from sparsenmt.plugins.record import recorded
 from sparsenmt.process.devices import pick_device
 from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.recipe.model_use import check_translates, with_languages, without_heads
-from sparsenmt.recipe.schema import Decoding, Recipe
-from sparsenmt.storage.tensors import FITTING, check_shapes, load_tensors, read_into
+from sparsenmt.recipe.schema import Decoding, ModelSection, Recipe
+from sparsenmt.storage.tensors import FITTING, check_shapes, digest_of, load_tensors, read_into
 from sparsenmt.storage.versions import read_consistently
 
 
@@ -71,6 +73,21 @@ class Bundle:
     dtype: torch.dtype | None = None
     text: TextSides | None = None
     built: Engine | None = None
+
+    def __repr__(self) -> str:
+        return f"Bundle({self.description})"
+
+    @property
+    def description(self) -> str:
+        """The model in a line: its name, languages, size, methods other than the defaults, dtype and device."""
+        recipe, (encoder, decoder) = self.recipe, self.depth
+        data, usual = recipe.data, {method.name for _, method, _ in chosen_methods(ModelSection())}
+        task = "language model" if data.is_language_model else f"{data.source_language}-{data.target_language}"
+        layers = f"{decoder} layers" if data.is_language_model else f"{encoder} + {decoder} layers"
+        added = sorted({method.name for _, method, _ in chosen_methods(recipe.model)} - usual)
+        dtype = "unpacked" if self.dtype is None else dtype_name(self.dtype)
+        parts = [task, f"{layers} of {recipe.model.dimension}", *added, f"{dtype} on {self.device}"]
+        return f"{recipe.name}: {', '.join(parts)}"
 
     @cached_property
     def engine(self) -> Engine:
@@ -181,16 +198,18 @@ def open_model(
     disabled: Mapping[SiteName, Collection[int]] | None = None,
     languages: tuple[str | None, str | None] = (None, None),
     any_task: bool = False,
+    weights: Callable[[Path], Mapping[str, Tensor]] | None = None,
 ) -> Bundle:
     """Open a model directory for decoding.
 
     Args:
-        device: or its name, as for `pick_device`.
+        device: or its name: ``cpu``, ``cuda``, ``cuda:1``; ``auto`` is CUDA if available, otherwise the CPU.
         dtype: of the packed weights, or its name in recipes, or ``recipe`` for the dtype of the model's recipe; None
             leaves the weights unpacked, as they were trained.
         disabled: heads, from 1, that give zeros in addition to those of the recipe; `Bundle.recipe` has them, too.
         languages: of source and target, instead of those of the recipe; `Bundle.recipe` has them, too.
         any_task: open a language model, too.
+        weights: reads others than the directory's final ones, which may be missing then.
 
     Raises:
         UserError: the directory is no model, a file of it is damaged, an option does not fit the model; or it is a
@@ -203,7 +222,8 @@ def open_model(
         manifest = read_manifest(real)
         check_files(real, manifest["files"])
         stored = stored_recipe(real)
-        recipe = without_heads(load_resolved_recipe(stored, origin=str(real / RECIPE)), disabled or {})
+        with recorded(recorded_plugins(real)):
+            recipe = without_heads(load_resolved_recipe(stored, origin=str(real / RECIPE)), disabled or {})
         recipe = with_languages(recipe, *languages)
         if not any_task:
             check_translates(recipe, directory)
@@ -211,7 +231,13 @@ def open_model(
         features = FeatureSet.load(real / "features", tokenizers)
         sizes = {"source_size": tokenizers.source.size, "target_size": tokenizers.target.size}
         model = build_model(recipe.model, **sizes, seed=recipe.training.seed)
-        digest = _read_weights(real, model, owner_of(manifest["files"], stored))
+        if weights is None:
+            digest = _read_weights(real, model, owner_of(manifest["files"], stored))
+        else:
+            given = weights(real)
+            check_shapes(model.state_dict(), given, str(real))
+            model.load_state_dict(given)
+            digest = digest_of(given)
         return Bundle(recipe, tokenizers, features, model, device, digest, manifest["files"], text=text_sides(real))
 
     bundle = read_consistently(Path(directory), READ, read)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -25,14 +24,14 @@ from sparsenmt.assemble.model import (
 )
 from sparsenmt.errors import UserError
 from sparsenmt.model.depth_plan import DepthPlan
-from sparsenmt.model.protocol import Source
+from sparsenmt.model.protocol import Encoded, Source
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import ContentPattern
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.process.devices import device_memory
 from sparsenmt.recipe import schema
-from sparsenmt.recipe.load import load
-from sparsenmt.recipe.resolve import Setting
+from sparsenmt.recipe.load import RecipeLike, load
+from sparsenmt.recipe.resolve import Overrides
 from sparsenmt.sparsity import registry
 
 _KEPT_BYTES = 8  # of a parameter in fp32 during training: itself, the copy that validates
@@ -40,13 +39,26 @@ _TRAINED_BYTES = 12  # in addition, if it is trained: its gradient, two moments
 _SMALL = 4096  # largest dimension of a model that is built only to find out its losses
 
 
-def load_recipe(path: str | os.PathLike[str], overrides: Sequence[str | Setting] = ()) -> schema.Recipe:
-    """Read a recipe file, lay overrides over it, and check that a model can be built of it.
+def load_recipe(recipe: RecipeLike, overrides: Overrides = ()) -> schema.Recipe:
+    """Read a recipe, lay overrides over it, and check that a model can be built of it.
+
+    Args:
+        recipe: its file; or its keys and values, as in a file; or a recipe that was read before.
+        overrides: ``["training.seed=2"]`` or ``{"training.seed": 2}``, laid over the recipe in order.
+
+    Returns:
+        the recipe with all defaults, and paths of corpora that start from the folder of the file, or the working
+        directory.
 
     Raises:
-        UserError: see `recipe.load.load`.
+        TypeError: the overrides are a single string.
+        UserError: the file cannot be read; or all problems of the recipe, in one message.
     """
-    return load(path, registry.methods(), overrides, check_recipe)
+    if isinstance(recipe, schema.Recipe):
+        if not overrides:
+            return recipe
+        recipe = recipe.model_dump(mode="json", by_alias=True)
+    return load(recipe, registry.methods(), overrides, check_recipe)
 
 
 def check_training_memory(recipe: schema.Recipe, *, source_size: int, target_size: int, device: torch.device) -> None:
@@ -200,9 +212,20 @@ def loss_names(recipe: schema.Recipe, model: Transformer) -> set[str]:
 
 def _losses(recipe: schema.Recipe, model: Transformer) -> dict[str, torch.Tensor]:
     """The auxiliary losses of the parameters, and those of a source of two tokens."""
-    found = dict(model.parameter_losses())
-    if model.plan.encoder:
-        tokens = torch.full((1, 2), 4, device=next(model.parameters()).device)
-        features = {name: torch.zeros_like(tokens) for name in required_features(recipe)}
-        found |= model.encode(Source(tokens, torch.ones_like(tokens, dtype=torch.bool), features)).losses
-    return found
+    return {**model.parameter_losses(), **(_encoded(recipe, model).losses if model.plan.encoder else {})}
+
+
+def filters_without_loss(recipe: schema.Recipe, model: Transformer) -> list[str]:
+    """The names of the filters of a model that have no loss, under which the shares that they close are logged."""
+    if not recipe.model.memory:
+        return []
+    with torch.no_grad():
+        encoded = _encoded(recipe, model)
+    return sorted({name for each in encoded.decided.values() for name in each.shares} - encoded.losses.keys())
+
+
+def _encoded(recipe: schema.Recipe, model: Transformer) -> Encoded:
+    """A source of two tokens."""
+    tokens = torch.full((1, 2), 4, device=next(model.parameters()).device)
+    features = {name: torch.zeros_like(tokens) for name in required_features(recipe)}
+    return model.encode(Source(tokens, torch.ones_like(tokens, dtype=torch.bool), features))

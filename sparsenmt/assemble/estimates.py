@@ -6,12 +6,13 @@ import torch
 
 from sparsenmt.assemble.methods import attention_sites
 from sparsenmt.errors import UserError
+from sparsenmt.model.bands import first_keys
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.process.progress import byte_text
 from sparsenmt.recipe import schema
 
 
-def least_parameters(model: schema.Model, *, source_size: int, target_size: int) -> int:
+def least_parameters(model: schema.ModelSection, *, source_size: int, target_size: int) -> int:
     """Return at least the number of a model's parameters, without building it on "meta", which takes a second."""
     blocks = model.encoder_layers + model.decoder_layers
     wide = max(model.feed_forward, model.decoder_feed_forward or 0)
@@ -35,7 +36,7 @@ def check_fits(use: str, needed: int, memory: int, device: torch.device, lower: 
         )
 
 
-def filters_without_gain(section: schema.Model, model: Transformer) -> list[str]:
+def filters_without_gain(section: schema.ModelSection, model: Transformer) -> list[str]:
     """Notes on filters that save no time because compaction would not be exact: the key and the reason."""
     places = {"output": model.memory.at_exit(model.plan.deepest[0]), "between": model.memory.after_step(0)}
     notes = []
@@ -51,7 +52,7 @@ def filters_without_gain(section: schema.Model, model: Transformer) -> list[str]
     return notes
 
 
-def patterns_without_gain(section: schema.Model, model: Transformer) -> list[str]:
+def patterns_without_gain(section: schema.ModelSection, model: Transformer) -> list[str]:
     """Notes on patterns that save no time because the engine cannot gather bands for them."""
     notes = []
     for name in attention_sites(section):
@@ -60,12 +61,13 @@ def patterns_without_gain(section: schema.Model, model: Transformer) -> list[str
             continue
         step = stack.steps.at(0, "cross" if name == "cross" else "self")
         pattern = step.pattern
-        if step.content is not None or (pattern is not None and (pattern.reach is None or name == "cross")):
+        far = pattern is not None and (pattern.reach is None or (first_keys(pattern) > 0 and step.by_distance))
+        if step.content is not None or far or (pattern is not None and name == "cross"):
             chosen = getattr(section.attention, name).pattern.name
             notes.append(f"model.attention.{name}.pattern ({chosen}): it only masks, no time is saved")
     return notes
 
 
-def without_gain(section: schema.Model, model: Transformer) -> list[str]:
+def without_gain(section: schema.ModelSection, model: Transformer) -> list[str]:
     """Notes on all sparsity of a model that saves no time, with the reason (design rule 4)."""
     return patterns_without_gain(section, model) + filters_without_gain(section, model)

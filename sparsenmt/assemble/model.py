@@ -5,6 +5,7 @@ The modules of a model receive built parts and numbers, never the recipe object.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
@@ -12,15 +13,17 @@ from typing import Any
 import torch
 
 from sparsenmt.assemble.estimates import check_fits, least_parameters
+from sparsenmt.assemble.methods import declared_refusal
 from sparsenmt.errors import UserError
 from sparsenmt.model.adapters import add_adapters
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.freeze import freeze
 from sparsenmt.model.layers import BlockOptions, SiteHeads
 from sparsenmt.model.sites import SITES, SiteName
-from sparsenmt.model.sockets import ContentPattern, MemoryFilter, Recurrence, Transform, check_results
+from sparsenmt.model.sockets import ContentPattern, MemoryFilter, Recurrence, ScoreTerm, Span, Transform
 from sparsenmt.model.stacks import SiteModules
 from sparsenmt.model.transformer import EmbeddingOptions, PositionOptions, Transformer, Vocabulary
+from sparsenmt.plugins.failure import PluggedMethod, build_error, mark
 from sparsenmt.process.devices import device_memory
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.method_choice import MethodChoice, Site
@@ -31,17 +34,34 @@ _CPU = torch.device("cpu")
 _WEIGHT_BYTES = 4
 
 
-def _build(socket: Socket, choice: MethodChoice, where: str, **context: Any) -> Any:
+_BUILT = {
+    "transform": Transform,
+    "position": ScoreTerm,
+    "span": Span,
+    "recurrence": Recurrence,
+    "memory": MemoryFilter,
+    "depth": DepthPlan,
+}
+"""Socket -> the class of what its methods build; patterns and fixed heads are protocols."""
+_PARTS = {"pattern": ("reach", "__call__"), "heads": ("heads", "names", "weights", "__call__")}
+
+
+def _build(socket: Socket, choice: MethodChoice, where: str, layer: int | None = None, **context: Any) -> Any:
     """Build a method with its options; its ValueError becomes a `UserError` at the method's key.
 
-    The results of a method from outside the package are checked when the model runs.
+    What a method from outside the package builds is checked here, and what that gives, on the first batch.
+
+    Args:
+        where: key of the recipe.
+        layer: for messages, as in `PluggedMethod`.
     """
     method = registry.get(socket, choice.name)
     options = method.options.model_validate(choice.options)
+    plugged = None if method.outside is None else PluggedMethod(method.title, method.outside, where, layer)
     try:
         built = method.build(options, **context)
-        if built is None and socket != "pattern":
-            raise TypeError("it builds None")
+        if plugged is not None:
+            _check_built(built, socket, per_step=method.per_step)
     except ValueError as error:
         raise UserError(
             f"{choice.name}: {str(error).rstrip('.')}",
@@ -49,16 +69,29 @@ def _build(socket: Socket, choice: MethodChoice, where: str, **context: Any) -> 
             hint="Change the method's options, or choose another method.",
         ) from None
     except Exception as error:
-        if method.outside is not None:  # for `outside_error`: a call with wrong arguments never gets into its code
-            built_as = f"It is built as {BUILD_CONTEXT[socket]}."
-            vars(error)["of_method"] = (method.title, f"{method.outside}, {where}", built_as)
+        if plugged is not None:
+            build_error(error, plugged, BUILD_CONTEXT[socket])
         raise
-    if method.outside is not None and isinstance(built, torch.nn.Module):
-        check_results(built, method.title, method.outside)
+    if plugged is not None:
+        mark(built, plugged)
     return built
 
 
-def depth_plan(model: schema.Model) -> DepthPlan:
+def _check_built(built: Any, socket: Socket, *, per_step: bool) -> None:
+    """Raise TypeError if a method from outside builds something else than its socket takes."""
+    if built is None and socket == "pattern" and not per_step:
+        return
+    if built is None:
+        raise TypeError("it builds None")
+    kind = ContentPattern if per_step else _BUILT.get(socket)
+    if kind is not None and not isinstance(built, kind):
+        raise TypeError(f"it builds {type(built).__name__}, which is no {kind.__name__}")
+    for part in _PARTS[socket] if kind is None else ():
+        if not hasattr(built, part):
+            raise TypeError(f"it builds {type(built).__name__}, which has no '{part}'")
+
+
+def depth_plan(model: schema.ModelSection) -> DepthPlan:
     """The depth plan of a recipe's model: which block runs at which step, and which exits are trained.
 
     Raises:
@@ -78,7 +111,13 @@ def depth_plan(model: schema.Model) -> DepthPlan:
 
 
 def step_method(
-    model: schema.Model, name: SiteName, socket: Socket, shared: dict[Hashable, Any], heads: int, step: int, block: int
+    model: schema.ModelSection,
+    name: SiteName,
+    socket: Socket,
+    shared: dict[Hashable, Any],
+    heads: int,
+    step: int,
+    block: int,
 ) -> Any:
     """Build a site's method for an execution step: a transform, score term, span or content pattern."""
     site: Site = getattr(model.attention, name)
@@ -88,11 +127,11 @@ def step_method(
         context |= {"size": model.dimension // (site.heads.count or model.heads), "dimension": model.dimension}
     if socket in ("position", "pattern") or registry.get(socket, choice.name).shares:
         context["place"] = MethodPlace(step, block, shared)
-    return _build(socket, choice, f"model.attention.{name}.{socket}", **context)
+    return _build(socket, choice, f"model.attention.{name}.{socket}", step + 1, **context)
 
 
 def content_pattern(
-    model: schema.Model, name: SiteName, shared: dict[Hashable, Any], heads: int, step: int, block: int
+    model: schema.ModelSection, name: SiteName, shared: dict[Hashable, Any], heads: int, step: int, block: int
 ) -> ContentPattern:
     site: Site = getattr(model.attention, name)
     content: ContentPattern = step_method(model, name, "pattern", shared, heads, step, block)
@@ -109,7 +148,7 @@ def content_pattern(
     return content
 
 
-def site_modules(model: schema.Model, name: SiteName, shared: dict[Hashable, Any]) -> SiteModules:
+def site_modules(model: schema.ModelSection, name: SiteName, shared: dict[Hashable, Any]) -> SiteModules:
     site: Site = getattr(model.attention, name)
     key = f"model.attention.{name}"
     count = site.heads.count or model.heads
@@ -164,20 +203,25 @@ def _check_some_learned(site: Site, key: str, *, learned: int) -> None:
             )
 
 
-def recurrence_maker(model: schema.Model) -> Callable[[], Recurrence] | None:
+def recurrence_maker(model: schema.ModelSection) -> Callable[[], Recurrence] | None:
     """The function that builds the recurrent layer of a block; None if the model has none."""
     if model.recurrence is None:
         return None
-    return partial(_build, "recurrence", model.recurrence, "model.recurrence", dimension=model.dimension)
+    recurrence, layers = model.recurrence, itertools.count(1)
+    return lambda: _build("recurrence", recurrence, "model.recurrence", next(layers), dimension=model.dimension)
 
 
-def memory_filter(model: schema.Model, index: int) -> MemoryFilter:
+def memory_filter(model: schema.ModelSection, index: int, after: int | None = None) -> MemoryFilter:
+    """Build a filter; ``after``: the encoder layer that it follows, if others follow it."""
     where = f"model.memory.{index}"
-    built: MemoryFilter = _build("memory", model.memory[index], where, dimension=model.dimension)
+    built: MemoryFilter = _build("memory", model.memory[index], where, after, dimension=model.dimension)
+    built.label = model.memory[index].name
     return built
 
 
-def build_model(model: schema.Model, *, source_size: int, target_size: int, seed: int | None = None) -> Transformer:
+def build_model(
+    model: schema.ModelSection, *, source_size: int, target_size: int, seed: int | None = None
+) -> Transformer:
     """Build the Transformer of a recipe's model section and initialise its weights.
 
     Args:
@@ -196,7 +240,7 @@ def build_model(model: schema.Model, *, source_size: int, target_size: int, seed
     return _build_transformer(model, **sizes, seed=seed)
 
 
-def build_without_memory(model: schema.Model, *, source_size: int, target_size: int) -> Transformer:
+def build_without_memory(model: schema.ModelSection, *, source_size: int, target_size: int) -> Transformer:
     """Build a model on "meta": its parameters have shapes and no values."""
     with torch.device("meta"):
         return _build_transformer(model, source_size=source_size, target_size=target_size, seed=0)
@@ -206,7 +250,9 @@ def count_parameters(model: Transformer, *, only_trained: bool = False) -> int:
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad or not only_trained)
 
 
-def _build_transformer(model: schema.Model, *, source_size: int, target_size: int, seed: int | None) -> Transformer:
+def _build_transformer(
+    model: schema.ModelSection, *, source_size: int, target_size: int, seed: int | None
+) -> Transformer:
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:
             torch.default_generator.manual_seed(seed)  # of the CPU alone: a GPU's draws dropout between validations
@@ -219,10 +265,10 @@ def _build_transformer(model: schema.Model, *, source_size: int, target_size: in
             if choice.at == "output"
         ]
         inside = [i for i, choice in enumerate(model.memory) if choice.at == "between"]
-        between = [[memory_filter(model, i) for i in inside] for _ in plan.encoder[1:]]
+        between = [[memory_filter(model, i, n) for i in inside] for n in range(1, len(plan.encoder))]
         shared: dict[Hashable, Any] = {}
         encoder_self, decoder_self, cross = (site_modules(model, name, shared) for name in SITES)
-        return Transformer(
+        made = Transformer(
             BlockOptions(
                 dimension=model.dimension,
                 feed_forward=model.feed_forward,
@@ -246,6 +292,10 @@ def _build_transformer(model: schema.Model, *, source_size: int, target_size: in
             between=between if any(between) else (),
             recurrence=recurrence_maker(model),
         )
+    refusal = declared_refusal(model)  # behind the methods' own reasons
+    if refusal is not None:
+        raise refusal
+    return made
 
 
 def choose_trained(recipe: schema.Recipe, model: Transformer) -> None:

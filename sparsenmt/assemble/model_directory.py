@@ -31,8 +31,12 @@ from sparsenmt.data.shortlist import Shortlist
 from sparsenmt.data.text_sides import TextSides
 from sparsenmt.data.tokenizers.tokenizer import SHORTLIST, Tokenizers
 from sparsenmt.errors import UserError
+from sparsenmt.metric import METRICS
+from sparsenmt.plugins.record import PluginRecord, plugin_changes, plugin_records, recorded
+from sparsenmt.plugins.table import EntryTable
 from sparsenmt.recipe.load import dump, load_resolved
 from sparsenmt.recipe.schema import Recipe
+from sparsenmt.recipe.socket_methods import method_names
 from sparsenmt.recipe.yaml_tree import parse_plain, read_limited
 from sparsenmt.sparsity import registry
 from sparsenmt.storage.files import (
@@ -64,6 +68,7 @@ from sparsenmt.storage.records import (
 from sparsenmt.storage.revision import git_revision
 from sparsenmt.storage.tensors import count_elements, load_tensors, read_header, save_tensors
 from sparsenmt.storage.versions import Version, check_version, directory_version, read_consistently
+from sparsenmt.strategy import STRATEGIES
 
 FORMAT = 2
 WEIGHTS, MANIFEST, RECIPE = "weights.safetensors", "manifest.json", "recipe.yaml"
@@ -89,29 +94,63 @@ class ModelIdentity:
         files: path -> hash and size of the vocabularies and fitted features, as in the manifest.
         model: the recipe's `model` section, disabled heads included.
         max_source_length: most source tokens that are read, `</s>` not counted.
+        plugins: module -> hash of the source of its methods from outside the package, as it is now.
     """
 
     weights: str  # hash
     files: Mapping[str, Mapping[str, Any]]
     model: Mapping[str, Any]
     max_source_length: int
+    plugins: Mapping[str, str | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, recipe: Recipe, weights: str, files: Mapping[str, Mapping[str, Any]]) -> ModelIdentity:
         """Return the identity of a model with this recipe."""
         reach, chosen = recipe.model.max_positions - 1, recipe.data.filters.max_source_length
         longest = reach if chosen is None else min(reach, chosen)
-        return cls(weights, files, recipe.model.model_dump(mode="json"), longest)
+        plugins = {each.module: each.sha256 for each in used_plugins(recipe, only_methods=True)}
+        return cls(weights, files, recipe.model.model_dump(mode="json"), longest, plugins)
 
     @property
     def digest(self) -> str:
-        """The hash of weights, files and model section."""
+        """The hash of weights, files, model section, and of the plugins, if there are any."""
+        parts = [self.weights, self.files, self.model, *([self.plugins] if self.plugins else [])]
+        return sha256_text(json.dumps(parts, sort_keys=True))
+
+    @property
+    def stored_digest(self) -> str:
+        """The hash of weights, files and model section: of what is in the directory."""
         return sha256_text(json.dumps([self.weights, self.files, self.model], sort_keys=True))
 
     @property
     def vocabularies(self) -> dict[str, str]:
         """Path -> hash of the tokenizers' files."""
         return {name: entry["sha256"] for name, entry in self.files.items() if name.startswith("tokenizers/")}
+
+
+def used_plugins(recipe: Recipe, *, only_methods: bool = False) -> list[PluginRecord]:
+    """Return the records of the plugins that a recipe uses: of its methods, its decoding strategy and its metric.
+
+    Args:
+        only_methods: leave out what does not belong to the model.
+    """
+    values = recipe.model_dump(mode="json", by_alias=True)
+    used: list[tuple[EntryTable[Any], str]] = [
+        (registry.METHODS, registry.method_key(socket, name)) for socket, name in method_names(values)
+    ]
+    if not only_methods:
+        used += [(STRATEGIES, recipe.decoding.method), (METRICS, recipe.training.validation.metric)]
+    return plugin_records(used)
+
+
+def update_plugins(directory: Path, recipe: Recipe) -> list[str]:
+    """Record the plugins that a run continues with; returns how they differ from those that were recorded."""
+    manifest, now = read_manifest(directory), used_plugins(recipe)
+    before = typed(manifest, _ModelManifest, directory / MANIFEST, hint=_COPY_HINT).plugins
+    if before == now:
+        return []
+    write_sealed(directory / MANIFEST, manifest | {"plugins": [asdict(each) for each in now]})
+    return [] if before is None else plugin_changes(before, now)  # None: earlier versions did not record them
 
 
 def model_identity(directory: Path) -> ModelIdentity:
@@ -157,10 +196,11 @@ def initialise(
         "started_from": dict(started_from) if started_from else None,
         **({"imported_from": dict(imported_from)} if imported_from else {}),
         **({"text": asdict(text)} if text is not None else {}),
+        "plugins": [asdict(each) for each in used_plugins(recipe)],
         "files": {f"{part}/{name}": entry for part in _PARTS for name, entry in file_entries(directory / part).items()},
         "provenance": {
             "sparsenmt": sparsenmt.__version__,
-            "git_revision": git_revision(),
+            **git_revision(),
             "recipe_sha256": hashlib.sha256(dump(recipe).encode()).hexdigest(),
             "seed": recipe.training.seed,
             "torch": torch.__version__,
@@ -302,6 +342,7 @@ class _ModelManifest:
     warnings: list[str] = field(default_factory=list)
     average: dict[str, Any] | None = None
     text: TextSides | None = None
+    plugins: list[PluginRecord] | None = None
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
@@ -399,7 +440,18 @@ def read_recipe(directory: Path) -> Recipe:
     Raises:
         UserError: there is none, or it is damaged or invalid.
     """
-    return load_resolved(stored_recipe(directory), registry.methods(), origin=str(directory / RECIPE))
+    values = stored_recipe(directory)
+    with recorded(recorded_plugins(directory)):
+        return load_resolved(values, registry.methods(), origin=str(directory / RECIPE))
+
+
+def recorded_plugins(directory: Path) -> list[PluginRecord]:
+    """Return what a manifest says of plugins, to explain what is missing; nothing if it cannot be read."""
+    try:
+        path = directory / MANIFEST
+        return typed(read_sealed(path, hint=_COPY_HINT), _ModelManifest, path, hint=_COPY_HINT).plugins or []
+    except UserError:
+        return []
 
 
 def stored_recipe(directory: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from sparsenmt.commands.options import PATH, PIPE, decode_request, decoding_options, documents_option, tags_option
+from sparsenmt.commands.options import PATH, PIPE, decoding_options, documents_option, tags_option
 
 
 @click.command("decode")
@@ -63,9 +63,9 @@ def command(model: Path, **options: Any) -> None:
     With --documents, scores are those of blocks, and --json writes an object for
     each: line (its first), lines, document, source, hypotheses; for text, texts.
     """
-    from sparsenmt.workflows.decoding.decode import decode
+    from sparsenmt.workflows.decoding.decode import DecodeRequest, decode
 
-    decode(decode_request(model, **options), _write)
+    decode(DecodeRequest.of(model, **options), _write)
 
 
 def _write(line: str) -> None:

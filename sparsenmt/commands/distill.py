@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import click
 
-from sparsenmt.commands.options import PATH, decode_request, decoding_options
+from sparsenmt.commands.options import PATH, decoding_options
 
 
 @click.command("distill")
@@ -50,8 +50,6 @@ def command(
     The options from --method on are those of `sparsenmt decode`, for the teacher. Options that are not given are those
     of its recipe.
     """
-    from sparsenmt.assemble.checks import load_recipe
     from sparsenmt.workflows.training.distill import DistillRequest, distill
 
-    recipe = load_recipe(recipe_file, overrides)
-    distill(DistillRequest(decode_request(teacher, **options), recipe, recipe_file.name, corpus, until))
+    distill(DistillRequest.of(teacher, recipe_file, overrides, folder=corpus, until=until, **options))

@@ -5,61 +5,78 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-from collections.abc import Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
+from sparsenmt.command import CommandEntry
 from sparsenmt.commands.message_options import add_message_options
-
-
-class CommandEntry(NamedTuple):
-    """A row of the table: the module below `sparsenmt.commands` that holds ``command``, and its short help."""
-
-    module: str
-    help: str
+from sparsenmt.errors import UserError
+from sparsenmt.plugins.record import explain_missing
+from sparsenmt.plugins.table import EntryTable
 
 
 class LazyGroup(click.Group):
     """A group that reads its subcommands from a table and imports the one that is called.
 
-    `--help` and completion read only the table, so they stay fast.
+    `--help` and completion read only the table, so they stay fast: of a plugin that an entry point names they show the
+    package in place of a description.
 
     Args:
         table: name -> entry of every subcommand.
     """
 
-    def __init__(self, *args: Any, table: Mapping[str, CommandEntry], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, table: EntryTable[CommandEntry], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.table = table
         add_message_options(self)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.table)
+        return list(self._descriptions())
+
+    def _descriptions(self) -> dict[str, str]:
+        """Name -> short help of every subcommand."""
+        return {
+            name: f"Of the package {package}." if (entry := self.table.known(name)) is None else entry.help
+            for name, package in self.table.names().items()
+        }
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         entry = self.table.get(cmd_name)
         if entry is None:
             return None
-        module = importlib.import_module(f"sparsenmt.commands.{entry.module}")
-        command: click.Command = module.command
-        command.help = command.help or _description(module)
+        if entry.target is None:
+            module = importlib.import_module(f"sparsenmt.commands.{entry.module}")
+            command: click.Command = module.command
+            command.help = command.help or _description(module)
+        else:
+            command = self.plugin_command(cmd_name, entry)
         add_message_options(command)
         return command
 
+    def plugin_command(self, name: str, entry: CommandEntry) -> click.Command:
+        """Return the command that a plugin registered."""
+        command = entry.target
+        if isinstance(command, click.Command):
+            return command
+        raise UserError(
+            f"{self.table.title(name)} is no command of click",
+            where=f"the plugin {entry.module}",
+            hint="Write @click.command() below @register_command(...).",
+        )
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, self.table[name].help) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
-            formatter.write_dl(rows)
+            formatter.write_dl(list(self._descriptions().items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         from click.shell_completion import CompletionItem
 
-        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
-        items = [CompletionItem(name, help=self.table[name].help) for name in names]
+        found = {name: text for name, text in self._descriptions().items() if name.startswith(incomplete)}
+        items = [CompletionItem(name, help=text) for name, text in found.items()]
         return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def resolve_command(
@@ -69,7 +86,7 @@ class LazyGroup(click.Group):
         if name not in self.table and not name.startswith("-"):
             close = get_close_matches(name.lower(), self.list_commands(ctx), n=1, cutoff=0.5)
             hint = f"Did you mean '{close[0]}'?" if close else f"Commands: {', '.join(self.list_commands(ctx))}."
-            ctx.fail(f"There is no command '{name}'. {hint}")
+            ctx.fail(f"There is no command '{name}'. {explain_missing(self.table.kind, name)}{hint}")
         return super().resolve_command(ctx, args)
 
 

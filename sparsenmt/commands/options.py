@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +16,8 @@ import click
 from sparsenmt.errors import UserError
 from sparsenmt.metric import METRICS, TEXT_METRICS
 from sparsenmt.model.sites import SITES
+from sparsenmt.plugins.record import explain_missing
+from sparsenmt.plugins.table import EntryTable
 from sparsenmt.recipe.choices import (
     LARGEST_BEAM,
     OWN_SHORTLIST,
@@ -27,7 +29,6 @@ from sparsenmt.recipe.choices import (
 from sparsenmt.strategy import STRATEGIES
 
 if TYPE_CHECKING:
-    from sparsenmt.workflows.decoding.decode import DecodeRequest
     from sparsenmt.workflows.evaluation.evaluate import ModelRun
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -63,6 +64,34 @@ class FilePath(click.Path):
             hint = "Name a model directory with --model, and its text with --source." if takes_model else "Name a file."
             raise UserError(f"{path} is a directory, not a file", where=name, hint=hint)
         return path
+
+
+class TableChoice(click.Choice):  # type: ignore[type-arg]  # generic in newer versions of click alone
+    """A name in a table, which is read when a value is given, or all are listed; that imports no installed plugin.
+
+    Args:
+        table: of entries.
+        more: further names.
+        offered: True for the entries that may be named.
+    """
+
+    def __init__(
+        self, table: EntryTable[Any], more: Iterable[str] = (), offered: Callable[[Any], bool] = lambda entry: True
+    ) -> None:
+        self.table, self.more, self.offered, self.case_sensitive = table, tuple(more), offered, True
+
+    @property
+    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
+        entries = {name: self.table.known(name) for name in self.table.names()}
+        return (*(name for name, entry in entries.items() if entry is None or self.offered(entry)), *self.more)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        entry = self.table.get(value)
+        if entry is not None and self.offered(entry):
+            return value
+        if value not in self.more and entry is None and (missing := explain_missing(self.table.kind, value)):
+            self.fail(f"There is none of the name '{value}'. {missing.strip()}", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 PATH = FilePath()
@@ -209,7 +238,7 @@ speed_options = stacked(
     count_option("--rounds", 3, "Turns of each system; the fastest counts."),
 )
 decoding_options = stacked(
-    click.option("--method", type=click.Choice(list(STRATEGIES)), help="Decoding strategy."),
+    click.option("--method", type=TableChoice(STRATEGIES), help="Decoding strategy."),
     beam_size_option,
     click.option(
         "--length-penalty",
@@ -274,17 +303,7 @@ decoding_options = stacked(
         help="Resume an output that was begun with other kernels, another number of threads, PyTorch or processor.",
     ),
 )
-"""The decoding options of `decode` and `distill`; see `decode_request`."""
-
-
-def decode_request(model: Path, **options: Any) -> DecodeRequest:
-    """Make the request of `decode` from its own fields and, for its ``settings``, fields of the recipe."""
-    from sparsenmt.workflows.decoding.decode import DecodeRequest
-
-    names = {field.name for field in fields(DecodeRequest)}
-    own = {name: value for name, value in options.items() if name in names}
-    settings = {name: value for name, value in options.items() if name not in names}
-    return DecodeRequest(model, settings=settings, **own)
+"""The decoding options of `decode` and `distill`; see `DecodeRequest.of`."""
 
 
 def scoring_options(default: str, *, texts: bool = False) -> Decorator:
@@ -298,7 +317,7 @@ def scoring_options(default: str, *, texts: bool = False) -> Decorator:
         click.option(
             *("--metric", "-m", "metrics"),
             multiple=True,
-            type=click.Choice([*METRICS, *(TEXT_METRICS if texts else ())]),
+            type=TableChoice(METRICS, TEXT_METRICS if texts else ()),
             help=f"Metric, the most important first; repeatable.  [default: {default}]",
         ),
         click.option("--lowercase", "-l", is_flag=True, help="Ignore case in BLEU and chrF (TER and ROUGE always do)."),

@@ -11,6 +11,7 @@ from sparsenmt.commands.options import (
     PATH,
     TEXT,
     Decorator,
+    TableChoice,
     count_option,
     evaluation_options,
     language_options,
@@ -22,7 +23,7 @@ from sparsenmt.commands.options import (
 from sparsenmt.commands.output import show
 from sparsenmt.strategy import STRATEGIES
 
-_METHODS = [name for name, strategy in STRATEGIES.items() if not strategy.random]
+_METHOD = TableChoice(STRATEGIES, offered=lambda strategy: not strategy.random)
 
 
 def _grid_option(
@@ -44,7 +45,7 @@ def _grid_option(
 @click.option(
     "--lines", "limit", type=click.IntRange(1), help="Number of pairs to use, from the first.  [default: all]"
 )
-@click.option("--method", type=click.Choice(_METHODS), help="Decoding strategy.  [default: the recipe's]")
+@click.option("--method", type=_METHOD, help="Decoding strategy.  [default: the recipe's]")
 @evaluation_options
 @language_options
 @_grid_option("--layers", "layers", "1,2", "Numbers of classifier layers to try.", whole_numbers)

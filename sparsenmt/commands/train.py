@@ -36,6 +36,6 @@ def command(
         click.echo(dump(recipe), nl=False)
         return
 
-    from sparsenmt.workflows.training.train import StartingPoint, train
+    from sparsenmt.workflows.training.train import train
 
-    train(recipe, None if start_from is None else StartingPoint(start_from))
+    train(recipe, start=start_from)

@@ -43,7 +43,9 @@ def input_lines(
     """Make input lines of texts, numbered from ``first`` on; ``tags`` and ``documents`` have one entry per text."""
     check_lists(texts=texts, documents=documents)
     return [
-        InputLine(first + i, text, None if tags is None else tags[i], None if documents is None else documents[i])
+        InputLine(
+            first + i, _text(text, i), None if tags is None else tags[i], None if documents is None else documents[i]
+        )
         for i, text in enumerate(texts)
     ]
 
@@ -51,7 +53,14 @@ def input_lines(
 def numbered_lines(texts: Iterable[str], first: int = 0) -> Iterator[InputLine]:
     """Make input lines of a stream of texts, numbered from ``first`` on."""
     check_lists(texts=texts)
-    return (InputLine(number, text) for number, text in enumerate(texts, start=first))
+    return (InputLine(first + number, _text(text, number)) for number, text in enumerate(texts))
+
+
+def _text(text: object, number: int) -> str:
+    """Return an item of a list of texts; TypeError if it is none, as in a column of numbers or with empty cells."""
+    if not isinstance(text, str):
+        raise TypeError(f"texts[{number}] is {type(text).__name__}, not str")
+    return text
 
 
 def attach_tags(lines: Iterable[InputLine], tags: TagFile, text: StrPath, first: int = 0) -> Iterator[InputLine]:

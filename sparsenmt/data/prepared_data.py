@@ -173,6 +173,11 @@ class PreparedReport(PreparedManifest):
     directory: Path
     up_to_date: bool
 
+    def __repr__(self) -> str:
+        state = "up to date" if self.up_to_date else "written"
+        sizes = " and ".join(f"{size:,}" for size in self.vocabulary_sizes[: 1 if self.shared else None])
+        return f"PreparedReport({self.directory}: {self.lines:,} lines, vocabulary of {sizes} tokens, {state})"
+
     @property
     def shared(self) -> bool:
         """True if both languages share one vocabulary."""

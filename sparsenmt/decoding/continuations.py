@@ -21,8 +21,8 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, not_finite, read_sources
 from sparsenmt.decoding.scores import Hypothesis, maximum_length
-from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
-from sparsenmt.decoding.translate import WINDOW, Translation, one_line
+from sparsenmt.decoding.strategies import EncodedBatch, check_complete, strategy_of
+from sparsenmt.decoding.translate import WINDOW, TranslatedLine, one_line
 from sparsenmt.model.protocol import Source
 from sparsenmt.recipe.schema import Decoding
 
@@ -31,7 +31,7 @@ _HINT = "Lower --max-length-factor or --max-length-offset."
 
 
 @dataclass(frozen=True)
-class Continuation(Translation):
+class Continuation(TranslatedLine):
     """The continuations of a prompt, which is the source; their texts begin with it, and may have several lines.
 
     Args:
@@ -156,9 +156,11 @@ def _continue_batch(bundle: Bundle, chosen: Sequence[SourceLine], options: Decod
 
     results = {}
     for found in strategy.search(bundle.engine, [batch], guard):
+        check_complete(options, found, numbers)
         for number, hypotheses in found.items():
             prompt = chosen[number]
             if not hypotheses:
-                raise not_finite(prompt)
+                raise not_finite(prompt, bundle)
             results[prompt.number] = Continuation(prompt, hypotheses, target, prompt=tuple(tokens[number]))
+    check_complete(options, (prompt.number for prompt in chosen), results)
     return results

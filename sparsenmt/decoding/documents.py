@@ -17,7 +17,7 @@ from sparsenmt.data.documents import (
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import bounded_batches, text_windows
-from sparsenmt.decoding.translate import Translation, one_line, translate_lines
+from sparsenmt.decoding.translate import TranslatedLine, one_line, translate_lines
 from sparsenmt.recipe import schema
 
 WINDOW = 256
@@ -37,7 +37,7 @@ class BlockTranslation:
     """
 
     block: DocumentBlock
-    translation: Translation
+    translation: TranslatedLine
     texts: list[list[str]]
     surplus: int
 
@@ -131,7 +131,7 @@ def translate_aligned(
     options: schema.Decoding,
     packing: schema.Documents | None,
     advance: Callable[[int], object] | None = None,
-) -> tuple[list[str], list[Translation], Mismatches]:
+) -> tuple[list[str], list[TranslatedLine], Mismatches]:
     """Translate lines one by one, or in blocks of documents as ``packing`` says.
 
     Returns:
@@ -142,7 +142,7 @@ def translate_aligned(
         found = list(translate_lines(bundle, lines, options, advance=advance))
         return [each.text for each in found], found, mismatches
     texts: list[str] = []
-    blocks: list[Translation] = []
+    blocks: list[TranslatedLine] = []
     for block in translate_documents(bundle, lines, options, packing):
         mismatches.add(block)
         texts += block.lines

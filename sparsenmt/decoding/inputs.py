@@ -189,7 +189,7 @@ def not_finite(line: SourceLine, bundle: Bundle | None = None) -> UserError:
     Args:
         bundle: reads the line once more, to find out if a method from outside the package is the reason.
     """
-    if bundle is not None and bundle.model.plan.encoder:
+    if bundle is not None:
         error = nonfinite_method(bundle.model.modules(), lambda: _read_again(bundle, line))
         if error is not None:
             return error
@@ -202,6 +202,8 @@ def not_finite(line: SourceLine, bundle: Bundle | None = None) -> UserError:
 
 @torch.no_grad()
 def _read_again(bundle: Bundle, line: SourceLine) -> None:
-    """Run the encoder on a line, and the decoder on its first token."""
-    for memory in bundle.model.encode(make_source(bundle, [line])).memories.values():
-        bundle.model.decode(torch.full((1, 1), BOS, device=bundle.device), memory)
+    """Run the encoder on a line, and the decoder on its first token; or a language model on a line."""
+    source = make_source(bundle, [line])
+    first = torch.full((1, 1), BOS, device=bundle.device) if bundle.model.plan.encoder else source.tokens
+    for memory in bundle.model.encode(source).memories.values():
+        bundle.model.decode(first, memory)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar
@@ -19,6 +20,7 @@ from torch import Tensor
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.engine.contract import Engine
+from sparsenmt.errors import UserError
 from sparsenmt.model.memory import Memory
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.strategy import STRATEGIES
@@ -81,7 +83,37 @@ class Strategy(ABC):
 
 
 def strategy_of(options: Decoding) -> Strategy:
-    """The strategy that decoding options name."""
-    module, _, name = STRATEGIES[options.method].path.partition(":")
-    strategy: Strategy = getattr(importlib.import_module(module), name)(options)
-    return strategy
+    """The strategy that decoding options name.
+
+    Raises:
+        UserError: what a plugin registered under this name is no strategy.
+    """
+    entry = STRATEGIES[options.method]
+    module, _, name = entry.path.partition(":")
+    made = getattr(importlib.import_module(module), name) if entry.target is None else entry.target
+    if not (isinstance(made, type) and issubclass(made, Strategy)) or inspect.isabstract(made):
+        raise UserError(
+            f"{STRATEGIES.title(options.method)} is no class derived from sparsenmt.decoding.strategies.Strategy, with "
+            "a method `search`",
+            where=entry.path,
+            hint="Derive it from Strategy and write its `search`; or derive it from SingleHypothesisSearch.",
+        )
+    return made(options)
+
+
+def check_complete(options: Decoding, wanted: Iterable[int], known: Container[int]) -> None:
+    """Check the sentences that a strategy has results of: every sentence that it was given, once.
+
+    Args:
+        wanted: numbers of sentences.
+        known: where they must be.
+
+    Raises:
+        UserError: one is not there. Strategies of the package give no such results.
+    """
+    if not all(number in known for number in wanted):
+        raise UserError(
+            f"{STRATEGIES.title(options.method)} does not give results of every sentence once",
+            where=STRATEGIES[options.method].path,
+            hint="Correct its `search`: it yields a mapping from the number of a sentence to its hypotheses.",
+        )

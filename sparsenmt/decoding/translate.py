@@ -8,7 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sparsenmt.assemble.bundle import Bundle
@@ -23,7 +25,7 @@ from sparsenmt.decoding.copies import copied_texts
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source, not_finite, read_sources
 from sparsenmt.decoding.scores import Hypothesis, maximum_length
 from sparsenmt.decoding.side_by_side import run_side_by_side
-from sparsenmt.decoding.strategies import EncodedBatch, Results, strategy_of
+from sparsenmt.decoding.strategies import EncodedBatch, Results, check_complete, strategy_of
 from sparsenmt.model.memory import Memory
 from sparsenmt.process.runtime import trim_heap
 from sparsenmt.recipe.schema import Decoding
@@ -39,20 +41,25 @@ _SHORTER = "the longest output: --max-length-factor, --max-length-offset; or spl
 
 
 @dataclass(frozen=True)
-class Translation:
+class TranslatedLine:
     """The output for one line.
 
     Args:
         hypotheses: best first; an empty line has one empty hypothesis.
-        closed: source positions, `</s>` included, whose gate is 0; None where no filter decided.
+        gates: (S,) of the source positions, `</s>` included; None where no filter decided.
         depth: encoder and decoder layers, where every line has its own.
     """
 
     source: SourceLine
     hypotheses: list[Hypothesis]
     tokenizer: Tokenizer = field(repr=False, compare=False)
-    closed: int | None = None
+    gates: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
     depth: tuple[int, int] | None = None
+
+    @property
+    def closed(self) -> int | None:
+        """The number of source positions, `</s>` included, whose gate is 0; None where no filter decided."""
+        return None if self.gates is None else int((self.gates == 0).sum())
 
     def best_texts(self, count: int) -> list[str]:
         """Return the texts of the best hypotheses; they are detokenized here, as most callers need one only."""
@@ -76,7 +83,7 @@ def translate_lines(
     advance: Callable[[int], object] | None = None,
     window: int = WINDOW,
     compact: bool = True,
-) -> Iterator[Translation]:
+) -> Iterator[TranslatedLine]:
     """Translate lines, in order.
 
     Args:
@@ -100,14 +107,26 @@ def translate_lines(
 
 
 def translate_texts(
-    bundle: Bundle, texts: Iterable[str], options: Decoding, *, advance: Callable[[int], object] | None = None
+    bundle: Bundle,
+    texts: Iterable[str],
+    options: Decoding | None = None,
+    *,
+    advance: Callable[[int], object] | None = None,
 ) -> list[str]:
-    """Translate plain texts, in order; arguments and errors are those of `translate_lines`.
+    """Translate plain texts, in order.
+
+    Args:
+        options: None: the model's own.
+        advance: is told the number of sentences that each batch finished.
 
     Raises:
-        TypeError: ``texts`` is a single string.
+        TypeError: ``texts`` is a single string, or has an item that is none.
+        UserError: a batch does not fit into memory, the model's scores are not finite, or tags are needed and there
+            are none.
     """
-    return [each.text for each in translate_lines(bundle, numbered_lines(texts), options, advance=advance)]
+    lines = numbered_lines(texts)
+    own = bundle.recipe.decoding if options is None else options
+    return [each.text for each in translate_lines(bundle, lines, own, advance=advance)]
 
 
 def _translate_window(
@@ -116,9 +135,9 @@ def _translate_window(
     options: Decoding,
     advance: Callable[[int], object] | None,
     compact: bool,
-) -> Iterator[Translation]:
+) -> Iterator[TranslatedLine]:
     target = bundle.tokenizers.target
-    results = {s.number: Translation(s, [Hypothesis([], 0.0, 0.0, True)], target) for s in sources if s.empty}
+    results = {s.number: TranslatedLine(s, [Hypothesis([], 0.0, 0.0, True)], target) for s in sources if s.empty}
     if advance and results:
         advance(len(results))
     real = [source for source in sources if not source.empty]  # batches hold indices into this list
@@ -133,13 +152,14 @@ def _translate_window(
         hint = f"Lower --beam-size, or {_SHORTER}" if strategy.width > 1 else f"Lower {_SHORTER}"
         return describe_out_of_memory(lines(chosen), shape, batch_tokens=options.batch_tokens, single_hint=hint)
 
-    closed: dict[int, int | None] = {}
+    gates: dict[int, NDArray[np.float64] | None] = {}
 
     def record(found: Results) -> None:
+        check_complete(options, found, closed)
         for i, hypotheses in found.items():
             if not hypotheses:
                 raise not_finite(real[i], bundle)
-            results[real[i].number] = Translation(real[i], hypotheses, target, closed.pop(i))
+            results[real[i].number] = TranslatedLine(real[i], hypotheses, target, gates.pop(i))
         if advance and found:
             advance(len(found))
 
@@ -154,7 +174,7 @@ def _translate_window(
             exits=options.encoder_exits,
             compact=compact and bundle.model.compacts,
         ):
-            closed.update(zip(chosen, _closed(memory, lines(chosen)), strict=True))
+            gates.update(zip(chosen, _gates(memory, lines(chosen)), strict=True))
             with guard(chosen):
                 batch = encoded_batch(bundle, memory, chosen, lines(chosen), options)
             yield batch
@@ -164,12 +184,13 @@ def _translate_window(
 
     for found in run_side_by_side(length_batches(lengths, limit), bundle.engine.searches.at_once, search):
         record(found)
+    check_complete(options, (source.number for source in real), results)
     if options.unknown == "copy":
         results |= _with_copies(bundle, results, options)
     yield from (results[source.number] for source in sources)
 
 
-def _with_copies(bundle: Bundle, results: Mapping[int, Translation], options: Decoding) -> dict[int, Translation]:
+def _with_copies(bundle: Bundle, results: Mapping[int, TranslatedLine], options: Decoding) -> dict[int, TranslatedLine]:
     """Return the translations that have unknown tokens, with the source text that replaces them."""
     places = [(n, i) for n, t in results.items() for i, each in enumerate(t.hypotheses) if UNK in each.tokens]
     outputs = [(results[n].source, results[n].hypotheses[i]) for n, i in places]
@@ -212,15 +233,15 @@ def _allowed(bundle: Bundle, lines: Sequence[SourceLine], options: Decoding) -> 
     return allowed.to(bundle.device)
 
 
-def _closed(memory: Memory, batch: Sequence[SourceLine]) -> list[int | None]:
-    """Return the number of positions of each line that filters dropped; None where no filter decided."""
+def _gates(memory: Memory, batch: Sequence[SourceLine]) -> list[NDArray[np.float64] | None]:
+    """Return the gates (S,) of each line's positions; None where no filter decided."""
     if memory.gates is None:
         return [None] * len(batch)
-    opened = (memory.gates != 0).sum(1).tolist()  # the gates of padding are 0, too
-    return [len(line.ids) - count for line, count in zip(batch, opened, strict=True)]
+    gates = memory.gates.double().cpu().numpy()  # (B, S)
+    return [gates[row, : len(line.ids)] for row, line in enumerate(batch)]
 
 
-def sparsity_rate(translations: Iterable[Translation]) -> float | None:
+def sparsity_rate(translations: Iterable[TranslatedLine]) -> float | None:
     """Return the share of source positions whose gate in evaluation is 0; None where no filter decided."""
     decided = [t for t in translations if t.closed is not None]
     return sum(t.closed or 0 for t in decided) / sum(len(t.source.ids) for t in decided) if decided else None

@@ -23,7 +23,7 @@ from sparsenmt.assemble.model_directory import ModelIdentity
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import text_windows
 from sparsenmt.decoding.inputs import read_sources
-from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
+from sparsenmt.decoding.translate import WINDOW, TranslatedLine, translate_lines
 from sparsenmt.depth_selector.classifier import DepthClassifier
 from sparsenmt.depth_selector.training import Hyperparameters, choose
 from sparsenmt.errors import UserError
@@ -77,7 +77,7 @@ class Selector:
         *,
         advance: Callable[[int], object] | None = None,
         window: int = WINDOW,
-    ) -> Iterator[Translation]:
+    ) -> Iterator[TranslatedLine]:
         """Translate lines at their chosen depths, in order; arguments and errors are those of `translate_lines`."""
         for batch in text_windows(lines, window, lambda line: len(line.text)):
             sources = read_sources(bundle, batch)
@@ -95,7 +95,7 @@ def translate_at_depths(
     options: Decoding,
     *,
     advance: Callable[[int], object] | None = None,
-) -> list[Translation]:
+) -> list[TranslatedLine]:
     """Translate every line at its depth, in order; each depth translates its lines independently of the others.
 
     Args:
@@ -105,7 +105,7 @@ def translate_at_depths(
     Raises:
         UserError: as `translate_lines`.
     """
-    found: dict[int, Translation] = {}
+    found: dict[int, TranslatedLine] = {}
     for depth in sorted(set(depths)):
         members = [i for i, each in enumerate(depths) if each == depth]
         own = [lines[i] for i in members]

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sparsenmt.engine.contract import Continuations, GreedyOutputs, GreedyRules, NextRules, Searches
 from sparsenmt.engine.search_cache import GatheredRows, Product, SearchCache
+from sparsenmt.model.first_batch import check_first_batch
 from sparsenmt.model.kv_cache import BufferPool, KVCache
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Encoded, Source
@@ -41,6 +42,7 @@ class TorchEngine:
         self.model = model
         self._output: Product = model.project if output is None else output
         self._buffers = BufferPool()
+        check_first_batch(model)
 
     @property
     def searches(self) -> Searches:

@@ -16,6 +16,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.evaluation.rouge import words
 from sparsenmt.evaluation.scorer import Scorer, ScoringOptions, ScoringSettings
 from sparsenmt.metric import METRICS, TEXT_METRICS
+from sparsenmt.plugins.record import explain_missing
 
 _NAME_DOCUMENTS = "Name a file with the document id of every line with --documents."
 _MOST_PAIRS = 10_000_000
@@ -29,6 +30,11 @@ class Score:
     name: str
     value: float
     signature: str
+
+
+def scores_in_words(scores: Iterable[Score]) -> str:
+    """Return the values of scores in a line, without their signatures."""
+    return ", ".join(f"{METRICS[score.name].label} {score.value:.2f}" for score in scores)
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ def corpus_scores(
     scores = []
     for name in settings.metrics:
         ours, theirs = _segments(name, hypotheses, references, settings)
-        value, signature = _scorer(name, settings).corpus(ours, theirs)
+        value, signature = _checked_score(name, _scorer(name, settings).corpus(ours, theirs))
         documents = f"docs:{len(ours)}|" if METRICS[name].needs_documents else ""
         scores.append(Score(name, value, f"{documents}{signature}"))
     return scores
@@ -82,10 +88,35 @@ def statistics(
 
 def _scorer(name: str, settings: ScoringSettings) -> Scorer:
     """Import and make the scorer of a metric."""
-    module, _, attribute = METRICS[name].scorer.partition(":")
-    place = module if "." in module else f"sparsenmt.evaluation.{module}"
-    make = getattr(importlib.import_module(place), attribute)
-    return cast(Scorer, make(name, settings))
+    make = METRICS[name].scorer
+    if isinstance(make, str):
+        module, _, attribute = make.partition(":")
+        place = module if "." in module else f"sparsenmt.evaluation.{module}"
+        make = getattr(importlib.import_module(place), attribute)
+    made = make(name, settings)
+    for method in ("corpus", "statistics", "value"):
+        if not callable(getattr(made, method, None)):
+            raise _wrong_scorer(name, f"makes {type(made).__name__}, which has no method '{method}'")
+    return cast(Scorer, made)
+
+
+def _checked_score(name: str, found: tuple[float, str]) -> tuple[float, str]:
+    """Return value and signature of a corpus; UserError if a plugin gives something else."""
+    if (origin := METRICS.origin(name)) is None or not origin.outside:
+        return found
+    match found:
+        case (float() | int() as value, str() as signature) if np.isfinite(value):
+            return float(value), signature
+    raise _wrong_scorer(name, f"returns {found!r:.80} of a corpus, in place of a finite number and a text")
+
+
+def _wrong_scorer(name: str, what: str) -> UserError:
+    origin = METRICS.origin(name)
+    return UserError(
+        f"{METRICS.title(name)} {what}",
+        where=None if origin is None else origin.file,
+        hint="Correct the metric; `sparsenmt.evaluation.scorer.Scorer` says what it takes and returns.",
+    )
 
 
 def _segments(
@@ -123,8 +154,8 @@ def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]], setti
             where="the documents",
             hint="Id n must belong to line n of the text.",
         )
-    for name, metric in METRICS.items():
-        if metric.quadratic and name in metrics:
+    for metric in (METRICS[name] for name in metrics):
+        if metric.quadratic:
             _check_lengths(hypotheses, references, metric.label, unspaced=settings.unspaced)
 
 
@@ -204,8 +235,11 @@ def _check_metrics(
         if name not in METRICS:
             close = difflib.get_close_matches(name, METRICS, n=1)
             meant = f"Did you mean '{close[0]}'? " if close else ""
+            missing = explain_missing("metric", name)
             raise UserError(
-                f"there is no metric '{name}'", where="--metric", hint=f"{meant}There are: {', '.join(METRICS)}."
+                f"there is no metric '{name}'",
+                where="--metric",
+                hint=f"{missing}{meant}There are: {', '.join(METRICS)}.",
             )
         if METRICS[name].needs_documents and not documents:
             raise UserError(f"{METRICS[name].label} needs to know where documents end", where=where, hint=hint)

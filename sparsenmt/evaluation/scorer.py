@@ -42,14 +42,14 @@ class ScoringSettings:
 class ScoringOptions:
     """The settings that a command line or a sweep asks for, alike for every table of scores; `settings` completes them.
 
-    `tokenizer_choice.fit_to_text` chooses the tokenizer of a text where none is asked for.
+    The text chooses the tokenizer where none is asked for.
 
     Args:
-        metrics: names of `METRICS`, the most important first; empty: the caller's default.
-        lowercase: as in `ScoringSettings`.
-        tokenize: as in `ScoringSettings`; None: not chosen yet, or 13a.
-        language: as in `ScoringSettings`; None: the models' target language, or English.
-        unspaced: as in `ScoringSettings`; None: not known yet.
+        metrics: names of metrics, the most important first; empty: the caller's default.
+        lowercase: ignore case in BLEU and chrF.
+        tokenize: sacrebleu's tokenizer, for BLEU; None: not chosen yet, or 13a.
+        language: code of the language, for ROUGE; None: the models' target language, or English.
+        unspaced: True if the text has no spaces between words; None: not known yet.
     """
 
     metrics: tuple[str, ...] = ()

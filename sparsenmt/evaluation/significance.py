@@ -258,7 +258,7 @@ def _comparison(
     else:
         extreme, sacrebleus = exchanged >= observed - _ROUNDING, exchanged > observed + _ROUNDING
     metric = METRICS.get(system.name)  # None: a metric of language models
-    tested_there = metric is not None and metric.validates and metric.scorer.startswith("sacrebleu_scorer:")
+    tested_there = metric is not None and metric.validates and str(metric.scorer).startswith("sacrebleu_scorer:")
     return Comparison(
         name=system.name,
         system=_estimate(value, ours, few=few),

@@ -42,7 +42,7 @@ class PlainTransformer:
         stacks: the weights of layers and of normalisations after them, and of embeddings.
     """
 
-    section: schema.Model
+    section: schema.ModelSection
     encoder_heads: int
     decoder_heads: int
     encoder_layers: int
@@ -83,7 +83,7 @@ def plain_model(bundle: Bundle, target: str, depth: tuple[int, int] | None = Non
 
 
 def plain_transformer(
-    section: schema.Model, model: Transformer, target: str = "", depth: tuple[int, int] | None = None
+    section: schema.ModelSection, model: Transformer, target: str = "", depth: tuple[int, int] | None = None
 ) -> PlainTransformer:
     """Convert a model without sparsity methods; as `plain_model`."""
     heads = {site: _count(section, site) for site in SITES}
@@ -122,12 +122,12 @@ def plain_transformer(
     )
 
 
-def _count(section: schema.Model, site: SiteName) -> int:
+def _count(section: schema.ModelSection, site: SiteName) -> int:
     chosen: Site = getattr(section.attention, site)
     return chosen.heads.count or section.heads
 
 
-def _layers(section: schema.Model, weights: Weights, side: str, blocks: Sequence[int]) -> dict[str, Tensor]:
+def _layers(section: schema.ModelSection, weights: Weights, side: str, blocks: Sequence[int]) -> dict[str, Tensor]:
     """The weights of the layers of a side, which are these blocks, without the columns of disabled heads."""
     sites: dict[str, SiteName] = {"self": "encoder_self" if side == "encoder" else "decoder_self", "cross": "cross"}
     found: dict[str, Tensor] = {}

@@ -53,7 +53,7 @@ def expected_weights(
     """
     try:
         with torch.device("meta"):
-            model = schema.Model.model_validate(section)
+            model = schema.ModelSection.model_validate(section)
             built = build_model(model, source_size=source_size, target_size=target_size, seed=0)
     except ValueError as error:
         reason = " ".join(str(error).split())[:200]

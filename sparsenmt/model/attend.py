@@ -7,6 +7,7 @@ Shapes: B rows, H heads, Q queries, K keys, E head size.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,15 +15,19 @@ from torch import Tensor
 
 from sparsenmt.model.bands import (
     BandLayout,
+    add_first,
     band_keys,
     band_layout,
     blocks,
     class_keys,
     classes,
+    first_keys,
     heads_at_once,
     joined,
     overlapping,
     unclassed,
+    with_first,
+    without_first,
 )
 from sparsenmt.model.dropout import dropout as drop_out
 from sparsenmt.model.operators import PYTORCH, Operators, at_least_single
@@ -157,29 +162,51 @@ def attend_banded(
 ) -> Tensor:
     """(B, H, Q, E) in O(Q x reach): blocks of queries against the band of keys that they can reach.
 
-    Queries and keys must be the same uncompacted positions. ``keys`` is not restricted yet.
+    Queries and keys must be the same uncompacted positions, in order. ``keys`` is not restricted yet.
     """
     layout, length = band_layout(pattern, causal), q.shape[2]
     assert layout is not None and keys.counts is None
     reach = None if dropout or q.device.type != "cpu" else _window(keys, transform, pattern, causal)
     if reach is not None and (window := operators.attend_window(q, k, v, keys.valid, reach)) is not None:
         return window
+    own, sides = without_first(keys, layout.first), (q, k, v)
     if layout.stride > 1:
-        keys = class_keys(keys, layout.stride)
-        q, k, v = (classes(x, layout.stride) for x in (q, k, v))
-    band = restrict(band_keys(keys, layout), pattern, causal)
+        own = class_keys(own, layout.stride)
+        sides = (classes(q, layout.stride), classes(k, layout.stride), classes(v, layout.stride))
+    parts = (*sides, k[:, :, : layout.first], v[:, :, : layout.first])
+    band = restrict(add_first(band_keys(own, layout), keys, layout.first), pattern, causal)
     if transform.fusable:
-        context = _fused_bands(q, k, v, band, transform, dropout, layout, operators)
+        context = _fused_bands(parts, band, transform, dropout, layout, operators)
     else:
-        parts = blocks(q, layout), overlapping(k, layout), overlapping(v, layout)
-        context = joined(attend_masked(*parts, band, transform, dropout, operators), *q.shape[::2])
-    return context if layout.stride == 1 else unclassed(context, layout.stride, length)
+        masked = attend_masked(*_in_bands(parts, layout), band, transform, dropout, operators)
+        context = joined(masked, *sides[0].shape[::2])
+    context = context if layout.stride == 1 else unclassed(context, layout.stride, length)
+    if not layout.symmetric:
+        return context
+    q = q[:, :, : layout.first]
+    keys = restrict(replace(keys, queries=keys.queries[:, : layout.first]), pattern, causal)
+    if transform.fusable:
+        ahead = attend_fused(q, k, v, keys, transform, dropout, causal=False, operators=operators)
+    else:
+        ahead = attend_masked(q, k, v, keys, transform, dropout, operators)
+    # In the memory order of the next product, whose input has the heads of a position together.
+    return torch.cat([ahead.transpose(1, 2), context[:, :, layout.first :].transpose(1, 2)], 1).transpose(1, 2)
+
+
+def _in_bands(sides: Sequence[Tensor], layout: BandLayout) -> tuple[Tensor, Tensor, Tensor]:
+    """Blocks of queries (B * n, H, b, E), and the keys and values (B * n, H, G + W, E) that each of them meets.
+
+    Args:
+        sides: queries, keys and values (B, H, L, E); keys and values (B, H, G, E) of the first positions.
+    """
+    q, k, v, first_k, first_v = sides
+    return blocks(q, layout), with_first(overlapping(k, layout), first_k), with_first(overlapping(v, layout), first_v)
 
 
 def _window(keys: Keys, transform: Transform, pattern: Pattern, causal: bool) -> tuple[int, int] | None:
     """The keys before and after its own position that a query sees, where these are all; None: others decide, too."""
     reach, at = pattern.reach, keys.positions
-    if reach is None or not getattr(pattern, "contiguous", False) or not transform.fusable:
+    if reach is None or not getattr(pattern, "contiguous", False) or first_keys(pattern) or not transform.fusable:
         return None
     if transform.score_bias(keys) is not None or not bool((at[:, 1:] - at[:, :-1] == 1).all()):
         return None
@@ -187,25 +214,25 @@ def _window(keys: Keys, transform: Transform, pattern: Pattern, causal: bool) ->
 
 
 def _fused_bands(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    sides: Sequence[Tensor],
     band: Keys,
     transform: Transform,
     dropout: float,
     layout: BandLayout,
     operators: Operators,
 ) -> Tensor:
-    """(B, H, Q, E), a few heads at a time, so that the gradients of their bands fit into memory that is reused."""
-    mask = make_mask(band, transform, q.dtype, causal=False, square=False)
+    """(B, H, Q, E), a few heads at a time, so that the gradients of their bands fit into memory that is reused.
+
+    sides: as for `_in_bands`.
+    """
+    mask = make_mask(band, transform, sides[0].dtype, causal=False, square=False)
     assert mask is not None and mask.fully_masked is not None
     mask = mask if may_hold(mask.fully_masked) else replace(mask, fully_masked=None)
-    size = heads_at_once(k, layout)
+    size = heads_at_once(sides[1], layout)
     own = mask.scores.split(size, 1) if mask.scores.shape[1] > 1 else None
     contexts = []
-    for i, parts in enumerate(zip(*(x.split(size, 1) for x in (q, k, v)), strict=True)):
-        part = blocks(parts[0], layout), overlapping(parts[1], layout), overlapping(parts[2], layout)
-        one = mask if own is None else replace(mask, scores=own[i])
+    for i, some in enumerate(zip(*(x.split(size, 1) for x in sides), strict=True)):
+        part, one = _in_bands(some, layout), mask if own is None else replace(mask, scores=own[i])
         context = attend_fused(*part, band, transform, dropout, causal=False, mask=one, operators=operators)
-        contexts.append(joined(context, *q.shape[::2]).transpose(1, 2))
+        contexts.append(joined(context, *sides[0].shape[::2]).transpose(1, 2))
     return (contexts[0] if len(contexts) == 1 else torch.cat(contexts, 2)).transpose(1, 2)

@@ -22,7 +22,7 @@ from sparsenmt.model.attend import (
     restrict,
     weigh,
 )
-from sparsenmt.model.bands import band_layout
+from sparsenmt.model.bands import band_layout, first_keys
 from sparsenmt.model.content_attention import attend_by_content, content_weights
 from sparsenmt.model.linear import Linear
 from sparsenmt.model.operators import PYTORCH, Operators
@@ -83,14 +83,28 @@ class SlottedKeysValues:
     identity: bool  # row n is in slot n everywhere
     places: Callable[[], Tensor]
     """Computes (N * K) the places of all rows' positions in the first two axes of ``values``, flattened."""
+    first: Tensor | None = None
+    """(2, N, H, G, E) keys and values of positions 0 to G - 1, row by row; None: no others were dropped."""
+
+    @property
+    def first_length(self) -> int:
+        """G."""
+        return 0 if self.first is None else self.first.shape[3]
 
     @property
     def length(self) -> int:
-        """K."""
-        return self.values.shape[0]
+        """G + K."""
+        return self.first_length + self.values.shape[0]
 
     def gather(self) -> KeysValues:
-        """Gather keys and values row by row: a copy, or a view where the slots are in identity order."""
+        """Gather keys and values row by row, the first ones first: a copy, or a view where the slots are in order."""
+        found = self._gather()
+        if self.first is None or found.keys is None:
+            return found
+        keys, values = self.first
+        return KeysValues(torch.cat([keys, found.keys], 2), torch.cat([values, found.values], 2))
+
+    def _gather(self) -> KeysValues:
         if self.identity:
             rows = self.slots.shape[0]
             keys = None if self.keys is None else self.keys[:, :rows].permute(1, 2, 0, 3)
@@ -159,8 +173,15 @@ class AttentionStep(nn.Module):
         return DistanceSockets(self.transform, self.pattern, self.position, self.span, self.causal, self.banded)
 
     @property
+    def first(self) -> int:
+        """The number of keys at the beginning that every query may see beside those within `reach`."""
+        return 0 if self.by_distance else first_keys(self.pattern)
+
+    @property
     def reach(self) -> int | None:
-        """The largest distance to the left at which a key is seen; None: no bound."""
+        """The largest distance to the left at which a key is seen, but for the first ones; None: no bound."""
+        if self.first and self.pattern is not None and self.pattern.reach is not None:
+            return self.pattern.reach[0]
         found = self.distance_sockets.reach
         return None if found is None else found[0]
 
@@ -183,7 +204,7 @@ class AttentionStep(nn.Module):
 
     def tell(self, weights: Tensor, keys: Keys) -> None:
         for listener in self._listeners:
-            listener(AttentionSeen(self.site, self.step, weights, keys))
+            listener(AttentionSeen(self.site, self.step, weights, keys, self.transform.normalised))
 
 
 class MultiHeadAttention(nn.Module):

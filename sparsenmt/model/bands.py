@@ -1,12 +1,13 @@
-"""Banded attention: blocks of queries against the band of keys within reach.
+"""Banded attention: blocks of queries against the band of keys within reach, and the first keys where all may see them.
 
 Queries are the last of the keys: before them a language model has those of its memory.
-Shapes: B rows, H heads, L queries, K keys, E head size; s a stride, n blocks of b queries, W keys of a band.
+Shapes: B rows, H heads, L queries, K keys, E head size; s a stride, n blocks of b queries, W keys of a band, G first
+keys.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -31,13 +32,16 @@ class BandLayout:
     """The division of a sequence into bands.
 
     The sequence is divided into ``stride`` sequences of every stride-th position, and these into blocks of ``block``
-    queries, whose bands extend ``left`` and ``right`` keys beyond the ends of the block.
+    queries, whose bands extend ``left`` and ``right`` keys beyond the ends of the block. Beside its band, a block sees
+    the ``first`` keys of the sequence; ``symmetric``: the queries at their positions see all keys.
     """
 
     stride: int
     left: int
     right: int
     block: int
+    first: int = 0
+    symmetric: bool = False
 
     @property
     def width(self) -> int:
@@ -47,7 +51,13 @@ class BandLayout:
     @property
     def shortest(self) -> int:
         """The length from which on bands are faster than a masked matrix."""
-        return self.stride * self.width + _OVERHEAD
+        return self.stride * self.width + self.first * (1 + self.symmetric) + _OVERHEAD
+
+
+def first_keys(pattern: Pattern | None) -> int:
+    """The number of keys at the beginning that every query may see beside those within reach."""
+    found: int = 0 if pattern is None or pattern.reach is None else getattr(pattern, "first", 0)
+    return found
 
 
 def band_layout(pattern: Pattern, causal: bool) -> BandLayout | None:
@@ -55,13 +65,15 @@ def band_layout(pattern: Pattern, causal: bool) -> BandLayout | None:
     if pattern.reach is None:
         return None
     segment: int | None = getattr(pattern, "segment", None)
+    first = first_keys(pattern)
+    symmetric = first > 0 and not causal and getattr(pattern, "symmetric", True)
     if segment is not None:
-        return BandLayout(1, 0, 0, segment * max(1, _BLOCKS[0][1] // segment))
+        return BandLayout(1, 0, 0, segment * max(1, _BLOCKS[0][1] // segment), first, symmetric)
     left, right = pattern.reach[0], 0 if causal else pattern.reach[1]
     stride: int = getattr(pattern, "stride", 1) if left + right > _HOLES else 1
     left, right = left // stride, right // stride
     block = next((b for most, b in _BLOCKS if left + right <= most), _LARGEST_BLOCK)
-    return BandLayout(stride, left, right, block)
+    return BandLayout(stride, left, right, block, first, symmetric)
 
 
 def heads_at_once(keys: Tensor, layout: BandLayout) -> int:
@@ -69,7 +81,7 @@ def heads_at_once(keys: Tensor, layout: BandLayout) -> int:
     heads = keys.shape[1]
     if keys.device.type != "cpu":
         return heads
-    size = keys.numel() // heads * keys.element_size() * layout.width // layout.block
+    size = keys.numel() // heads * keys.element_size() * (layout.first + layout.width) // layout.block
     return -(-heads // max(1, -(-heads * size // _AT_ONCE)))
 
 
@@ -123,6 +135,14 @@ def overlapping(x: Tensor, layout: BandLayout, queries: int | None = None) -> Te
     return x.unfold(2, layout.width, layout.block).permute(0, 2, 1, 4, 3).flatten(0, 1)
 
 
+def with_first(bands: Tensor, first: Tensor) -> Tensor:
+    """bands (B * s * n, H, W, E), first keys (B, H, G, E) -> (B * s * n, H, G + W, E), the first before each band."""
+    if not first.shape[2]:
+        return bands
+    by_row = bands.unflatten(0, (len(first), -1))
+    return torch.cat([first[:, None].expand(-1, by_row.shape[1], -1, -1, -1), by_row], 3).flatten(0, 1)
+
+
 def _padding(layout: BandLayout, queries: int, keys: int) -> tuple[int, int]:
     """The numbers of keys to add before the first and after the last; negative: keys are out of reach."""
     return layout.left - (keys - queries), layout.right + -queries % layout.block
@@ -161,6 +181,24 @@ def band_keys(keys: Keys, layout: BandLayout) -> Keys:
         positions=bands(keys.positions, _NOWHERE),
         features={name: feature.repeat_interleave(n, 0) for name, feature in keys.features.items()},
     )
+
+
+def without_first(keys: Keys, first: int) -> Keys:
+    """The keys of the bands: those that stand before each band are none of its own."""
+    later = torch.arange(keys.valid.shape[1], device=keys.valid.device) >= first
+    return replace(keys, valid=keys.valid & later) if first else keys
+
+
+def add_first(band: Keys, keys: Keys, first: int) -> Keys:
+    """The keys of all bands, after the first of the ``keys`` of B rows."""
+    if not first:
+        return band
+
+    def before(x: Tensor, part: Tensor) -> Tensor:  # (B, K), (B * s * n, W) -> (B * s * n, G + W)
+        ahead = x[:, None, :first].expand(-1, len(part) // len(x), -1).flatten(0, 1)
+        return torch.cat([ahead, part], 1)
+
+    return replace(band, valid=before(keys.valid, band.valid), positions=before(keys.positions, band.positions))
 
 
 def classes(x: Tensor, stride: int) -> Tensor:

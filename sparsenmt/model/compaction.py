@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.model.memory import Memory
@@ -29,8 +30,9 @@ def apply_gates(memory: Memory, gates: Gates, *, compact: bool) -> Memory:
     source_gates = memory.on_source(values)
     if memory.gated and memory.gates is not None:
         source_gates = source_gates * memory.gates
-    scaled = memory.states * values.unsqueeze(-1).to(memory.states.dtype)
-    memory = replace(memory, states=scaled, gates=source_gates, gated=True)
+    factors = values.unsqueeze(-1).to(memory.states.dtype)
+    unnormed = None if memory.unnormed is None else memory.unnormed * factors
+    memory = replace(memory, states=memory.states * factors, gates=source_gates, gated=True, unnormed=unnormed)
     if compact:
         kept = memory.valid & (values != 0)
         dropped = bool((kept != memory.valid).any())
@@ -47,18 +49,23 @@ def _compact(memory: Memory, kept: Tensor, *, stand_in: bool) -> Memory:
     width = max(int(kept.sum(1).max()), 0 if stand_in else 1)  # without any key, fused kernels differ
     order = kept.int().argsort(dim=1, descending=True, stable=True)[:, :width]  # (B, K)
     valid = kept.gather(1, order)
-    states = memory.states.gather(1, order.unsqueeze(-1).expand(-1, -1, memory.states.shape[-1]))
-    states = states * valid.unsqueeze(-1)
+
+    def pick(states: Tensor) -> Tensor:
+        """(B, S', D) -> (B, K, D), or (B, 1 + K, D) with the zero vector."""
+        picked = states.gather(1, order.unsqueeze(-1).expand(-1, -1, states.shape[-1])) * valid.unsqueeze(-1)
+        return F.pad(picked, (0, 0, int(stand_in), 0))
+
+    states, unnormed = pick(memory.states), None if memory.unnormed is None else pick(memory.unnormed)
     positions = memory.positions.gather(1, order)
     counts = old.gather(1, order) * valid
     entries = torch.where(kept, kept.cumsum(1) - 1 + stand_in, -1)
     if stand_in:
         entries = entries.masked_fill(memory.valid & ~kept, 0)
         dropped = (old * (memory.valid & ~kept)).sum(1, keepdim=True)  # (B, 1)
-        states = torch.cat([torch.zeros_like(memory.states[:, :1]), states], 1)
         valid = torch.cat([dropped > 0, valid], 1)
         positions = torch.cat([torch.full_like(memory.positions[:, :1], -1), positions], 1)
         counts = torch.cat([dropped, counts], 1)
     if memory.entries is not None:
         entries = entries.gather(1, memory.entries.clamp_min(0)).masked_fill(memory.entries < 0, -1)
-    return replace(memory, states=states, valid=valid, positions=positions, counts=counts, entries=entries)
+    memory = replace(memory, states=states, valid=valid, positions=positions, counts=counts, entries=entries)
+    return replace(memory, unnormed=unnormed)

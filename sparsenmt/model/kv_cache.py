@@ -222,17 +222,59 @@ class _SlotTable:
 
 
 class _StepCache:
-    """Self-attention keys and values of one step; without keys if no head is learned."""
+    """Self-attention keys and values of one step; without keys if no head is learned.
+
+    Attributes:
+        first: (2, N, H, G, E) keys and values of every row's first positions, which it keeps after the others were
+            dropped; None: it keeps none.
+        dropped: some positions were dropped.
+    """
 
     def __init__(self, keys: _PositionBuffer | None, values: _PositionBuffer) -> None:
         self.keys, self.values = keys, values
+        self.first: Tensor | None = None
+        self.dropped = False
+
+    def keep_first(self, new: KeysValues, most: int, begin: int, starts: Tensor | None, latest: int) -> None:
+        """Write what is among the first positions of its row, beside the buffers.
+
+        Args:
+            new: (N, H, T, E) each.
+            most: positions to keep.
+            begin: the column of ``new``. ``starts``: (N, 1) the columns at which rows begin; None: 0 for all.
+            latest: the largest of them.
+        """
+        if begin >= latest + most or new.keys is None:
+            return
+        both = torch.stack([new.keys, new.values])
+        if starts is None:
+            both = both[:, :, :, : most - begin]
+            self.first = both.clone() if self.first is None else torch.cat([self.first, both], 3)
+            return
+        first = both[:, :, :, :0] if self.first is None else self.first
+        size = min(most, begin + both.shape[3])
+        first = F.pad(first, (0, 0, 0, size - first.shape[3]))
+        for column in range(both.shape[3]):
+            here = begin + column - starts == torch.arange(size, device=starts.device)  # (N, G)
+            first = torch.where(here[:, None, :, None], both[:, :, :, column : column + 1], first)
+        self.first = first
+
+    def reorder(self, rows: Tensor) -> None:
+        """Keep these rows, in this order: the others stay where they are."""
+        self.first = None if self.first is None else self.first.index_select(1, rows)
 
     @staticmethod
     def merge(parts: Sequence[_StepCache], slots: Sequence[Tensor], length: int, buffers: BufferPool) -> _StepCache:
         """Merge as `_PositionBuffer.merge` does."""
         keys = [part.keys for part in parts if part.keys is not None]
         values = _PositionBuffer.merge([part.values for part in parts], slots, length, buffers)
-        return _StepCache(_PositionBuffer.merge(keys, slots, length, buffers) if keys else None, values)
+        merged = _StepCache(_PositionBuffer.merge(keys, slots, length, buffers) if keys else None, values)
+        merged.dropped = any(part.dropped for part in parts)
+        first = [part.first for part in parts if part.first is not None]
+        if first:
+            size = min(max(each.shape[3] for each in first), length)
+            merged.first = torch.cat([F.pad(each, (0, 0, 0, size - each.shape[3])) for each in first], 1)
+        return merged
 
     def release(self) -> None:
         """Return the storage to the pool."""
@@ -255,6 +297,7 @@ class KVCache:
         projected: cross-attention keys and values by block, where they are projected already.
         keep: of every step, the positions before new ones that can still be attended to; None: all, of a step or of
             all steps.
+        first: of every step, the positions at the beginning that are kept beside them; None: none, of all steps.
     """
 
     can_merge = False
@@ -268,8 +311,9 @@ class KVCache:
         buffers: BufferPool | None = None,
         projected: dict[int, KeysValues] | None = None,
         keep: Sequence[int | None] | None = None,
+        first: Sequence[int] | None = None,
     ) -> None:
-        self._keep = keep
+        self._keep, self._first = keep, first
         self._buffers = buffers or BufferPool()
         self._memory = memory
         self._stepwise = stepwise
@@ -284,6 +328,7 @@ class KVCache:
         """Positions so far."""
         self.starts: Tensor | None = None
         """(B) int64: the column at which each sentence begins, its position 0; None: 0 for all."""
+        self._latest_start = 0
 
     @property
     def memory(self) -> Memory:
@@ -305,11 +350,18 @@ class KVCache:
             keys_buffer = None if new.keys is None else _PositionBuffer(self._buffers)
             self._steps[step] = _StepCache(keys_buffer, _PositionBuffer(self._buffers))
         own, keep = self._steps[step], None if self._keep is None else self._keep[step]
+        first = 0 if self._first is None or keep is None else self._first[step]
+        if first:
+            rows, added = new.values.shape[0], new.values.shape[2]
+            own.keep_first(new, first, self.length - added, self.row_starts(rows), self._latest_start)
         keys = None if own.keys is None or new.keys is None else own.keys.append(new.keys, keep)
         values = own.values.append(new.values, keep)
         count, table = values.shape[0], self._slots
+        own.dropped = own.dropped or count < self.length
         places = functools.partial(table.places, *values.shape[:2])
-        return SlottedKeysValues(keys, values, table.last(count), table.identity, places), self.length - count
+        ahead = own.first if own.dropped else None
+        stored = SlottedKeysValues(keys, values, table.last(count), table.identity, places, ahead)
+        return stored, self.length - count
 
     def extend(self, step: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values (T, S, H, E) of a step, with one more position, which the caller writes.
@@ -325,7 +377,7 @@ class KVCache:
     @property
     def kept_bytes(self) -> int:
         """Bytes of the self-attention keys and values that new positions can attend to."""
-        total = 0
+        total = sum(own.first.nbytes for own in self._steps.values() if own.first is not None and own.dropped)
         for step, own in self._steps.items():
             keep = None if self._keep is None else self._keep[step]
             for buffer in (own.values, own.keys):
@@ -365,6 +417,8 @@ class KVCache:
     def reorder(self, hypotheses: Tensor) -> None:
         """Keep these rows (of B * R), in this order, for the next step. hypotheses: (B' * R')."""
         self._slots.select(hypotheses)
+        for own in self._steps.values():
+            own.reorder(hypotheses)
         self.states = {step: state.index_select(0, hypotheses) for step, state in self.states.items()}
 
     def keep_sentences(self, sentences: Tensor) -> None:
@@ -385,7 +439,8 @@ class KVCache:
 
     def _with_memory(self, memory: Memory, projected: dict[int, KeysValues]) -> KVCache:
         """Make an empty cache of the same kind for another memory."""
-        return KVCache(memory, stepwise=self._stepwise, buffers=self._buffers, projected=projected, keep=self._keep)
+        keep, first, buffers = self._keep, self._first, self._buffers
+        return KVCache(memory, stepwise=self._stepwise, buffers=buffers, projected=projected, keep=keep, first=first)
 
     def merge(self, others: Sequence[KVCache]) -> KVCache:
         """Merge with other caches, which must have as many hypotheses a sentence; sentences keep their order.
@@ -405,7 +460,8 @@ class KVCache:
         )
         merged.length = int(lengths.max())
         starts = merged.length - lengths
-        merged.starts = starts if bool(starts.any()) else None
+        merged._latest_start = int(starts.max())
+        merged.starts = starts if merged._latest_start else None
         merged._slots.append(sum(each.shape[0] for each in slots), merged.length, starts.device)
         for step in self._steps:
             parts = [cache._steps[step] for cache in caches]

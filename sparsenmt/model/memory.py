@@ -26,6 +26,16 @@ class Memory:
     gated: bool = False  # the states are scaled by `gates`: no layer has followed
     entries: Tensor | None = None  # (B, S) the entry that stands for each source position, -1: none; None: its own
     source: Tensor | None = None  # (B, S) bool: the real source positions; None: those that are valid
+    unnormed: Tensor | None = None  # (B, S', D) for filters: `before_norm`; None: the states themselves
+
+    @property
+    def before_norm(self) -> Tensor:
+        """(B, S', D) the states before the encoder's final normalisation, which makes all of about the same norm.
+
+        Between encoder layers, and in an encoder without such a normalisation, they are `states`. Only filters read
+        them; gates of filters before have scaled them as they did `states`.
+        """
+        return self.states if self.unnormed is None else self.unnormed
 
     def select(self, sentences: Tensor) -> Memory:
         """Keep only these sentences, in this order. sentences: (B',)."""
@@ -58,10 +68,11 @@ class Memory:
         return (values * counts).sum(1) / positions.sum(1).clamp_min(1)
 
     def open_entries(self) -> Tensor:
-        """(B, S') bool: entries that the filters have left open; stand-ins (position -1) are closed."""
-        if self.gates is None:
-            return self.valid
-        return (self.gates.gather(1, self.positions.clamp_min(0)) != 0) & (self.positions >= 0)
+        """(B, S') bool: entries that the filters have left open; a stand-in is closed unless one opened it again."""
+        if self.gates is None or self.entries is None:
+            return self.valid if self.gates is None else self.gates != 0
+        opened = (self.gates != 0) & (self.entries >= 0)
+        return torch.zeros_like(self.positions).scatter_add(1, self.entries.clamp_min(0), opened.long()) > 0
 
     def written_counts(self) -> Tensor:
         """(B, S') `counts`, of ones where it is None."""

@@ -52,7 +52,7 @@ class Decided:
     """Losses and shares of the filters on the way to an exit, each the mean over the filters."""
 
     losses: Mapping[str, Tensor] = field(default_factory=dict)  # name -> (B,)
-    shares: Mapping[str, GateShares] = field(default_factory=dict)  # name of a loss -> gates of its filters
+    shares: Mapping[str, GateShares] = field(default_factory=dict)  # name of a loss, or filter without -> its gates
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,18 @@ class AttentionSeen:
     step: int
     weights: Tensor  # (B, H, Q, K)
     keys: Keys
+    normalised: bool = True  # False: those of a learned head's query need not sum to 1
+
+    @property
+    def shares(self) -> Tensor:
+        """(B, H, Q, K) the weights, over the sum of their query if they need not sum to 1."""
+        return self.weights if self.normalised else weight_shares(self.weights)
+
+
+def weight_shares(weights: Tensor) -> Tensor:
+    """(B, H, Q, K) -> the shares of every query's sum; zero where it is zero."""
+    sums = weights.sum(-1, keepdim=True)
+    return weights / sums.masked_fill(sums == 0, 1.0)
 
 
 class AttentionListener(Protocol):

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sparsenmt.model.attend import restrict
-from sparsenmt.model.bands import BandLayout, band_keys, blocks, joined, overlapping
+from sparsenmt.model.bands import BandLayout, band_keys, blocks, first_keys, joined, overlapping
 from sparsenmt.model.dropout import Drop
 from sparsenmt.model.dropout import dropout as drop_out
 from sparsenmt.model.operators import PYTORCH, Operators, at_least_single
@@ -46,12 +46,13 @@ class DistanceSockets:
     def reach(self) -> tuple[int, int] | None:
         """The largest distances to the left and to the right at which a key is seen; None: no bound.
 
-        A pattern without a reach may choose among all visible keys, so that none can be left out beside it.
+        A pattern without a reach may choose among all visible keys, so that none can be left out beside it. Beside one
+        that also shows the first keys, a span alone is a bound.
         """
         if self.pattern is not None and self.pattern.reach is None:
             return None
         bounds = [] if self.span is None else [(self.span.reach, 0 if self.causal else self.span.reach)]
-        if self.pattern is not None and self.pattern.reach is not None:
+        if self.pattern is not None and self.pattern.reach is not None and not first_keys(self.pattern):
             bounds.append((self.pattern.reach[0], 0 if self.causal else self.pattern.reach[1]))
         return (min(left for left, _ in bounds), min(right for _, right in bounds)) if bounds else None
 
@@ -132,8 +133,9 @@ def distance_weights(
         mass = transform(scores, _for_rows(keys, len(scores)))
     if factors is not None and before is None:
         mass = mass * factors.to(mass.dtype)
-        total = mass.sum(-1, keepdim=True)
-        mass = mass / total.masked_fill(total == 0, 1.0)  # fully masked rows
+        if transform.normalised:
+            total = mass.sum(-1, keepdim=True)
+            mass = mass / total.masked_fill(total == 0, 1.0)  # fully masked rows
     return mass, keys
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from sparsenmt.errors import UserError
 from sparsenmt.model.memory import Memory
+from sparsenmt.plugins.failure import PluggedMethod, plugged
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,10 @@ class Pattern(Protocol):
         narrow the bands: ``segment: int`` (the sequence is cut into segments of this length, and a query sees only its
         own) and ``stride: int`` (a query sees only keys at distances that are multiples of it). ``contiguous = True``
         says that a query sees every key within reach: one kernel computes such a window in training.
+
+        ``first: int`` widens them: a query may see keys at positions below it, too, however far, and a query at such a
+        position any key (``symmetric = False``: only those of others), as with the global attention of the Longformer
+        (Beltagy et al. 2020). The engine gathers these keys beside each band, and caches keep them.
         """
 
     def __call__(self, queries: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
@@ -91,6 +96,9 @@ class Transform(nn.Module):
 
     position_dependent: bool = False
     """True if the result depends on positions: dropped positions then cannot be merged into one stand-in."""
+
+    normalised: ClassVar[bool] = True
+    """False if the weights of a query that sees keys need not sum to 1, as with a sink or a sigmoid."""
 
     fusable: ClassVar[bool] = False
     """True if `score_bias` is implemented; set when the class is defined."""
@@ -143,7 +151,7 @@ class Span(nn.Module):
 
     on: Literal["scores", "weights"] = "scores"
     """``scores``: its logarithm is added before the transform; ``weights``: it multiplies the weights, which then are
-    normalised again. With a softmax both are the same."""
+    normalised again if the transform normalises. With a softmax both are the same."""
 
     @property
     def reach(self) -> int:
@@ -252,7 +260,13 @@ class Recurrence(nn.Module):
 
 
 class MemoryFilter(nn.Module):
-    """A gate for each encoder output. The filter decides, the engine drops."""
+    """A gate for each encoder output. The filter decides, the engine drops.
+
+    A filter after the last layer may decide by `Memory.before_norm`, too: the states before the final normalisation.
+    """
+
+    label: str = ""
+    """The name of the method, under which the share that it closes is logged if it has no loss."""
 
     requires: Collection[str] = frozenset()
     """Names of the source features that the filter reads."""
@@ -296,17 +310,6 @@ def start_options(modules: Iterable[nn.Module]) -> list[str]:
     return sorted({each.start_option for each in filters if each.start_option is not None})
 
 
-def check_results(module: nn.Module, name: str, place: str) -> None:
-    """Check the shape of what a method from outside the package returns, whenever it is called.
-
-    Args:
-        name: of the method, in messages.
-        place: the file of its code.
-    """
-    vars(module)["outside_method"] = (name, place)
-    module.register_forward_hook(_check_result)
-
-
 def nonfinite_method(modules: Iterable[nn.Module], run: Callable[[], object]) -> UserError | None:
     """The error of the method from outside the package that makes the first number that is not finite, of finite ones.
 
@@ -319,11 +322,11 @@ def nonfinite_method(modules: Iterable[nn.Module], run: Callable[[], object]) ->
     Returns:
         None: no such method is the first.
     """
-    found: list[tuple[str, str]] = []
-    own = {module: vars(module)["outside_method"] for module in modules if "outside_method" in vars(module)}
+    found: list[PluggedMethod] = []
+    own = {module: method for module in modules if (method := plugged(module)) is not None}
 
     def note(module: nn.Module, given: Any, made: Any) -> None:
-        values, result = [each for each in given if isinstance(each, Tensor)], _tensor_of(made)
+        values, result = [each for each in given if isinstance(each, Tensor)], main_tensor(made)
         if isinstance(result, Tensor) and all(bool((each < math.inf).all()) for each in values):
             found.extend([] if bool(result.isfinite().all()) else [own[module]])
 
@@ -337,41 +340,18 @@ def nonfinite_method(modules: Iterable[nn.Module], run: Callable[[], object]) ->
         if own:
             with suppress(RuntimeError):  # a hook may not suit what changes in place: then nothing is found
                 run()
-    if not found:
-        return None
+    return nonfinite_error(found[0]) if found else None
+
+
+def nonfinite_error(method: PluggedMethod) -> UserError:
+    """The error of a method from outside the package that makes numbers that are not finite, of finite ones."""
     return UserError(
-        f"{found[0][0]} returns numbers or gradients that are not finite, of finite ones",
-        where=found[0][1],
+        f"{method.title} returns numbers or gradients that are not finite, of finite ones",
+        where=method.where,
         hint="Correct the method; of a row that sees no key, its weights are zero.",
     )
 
 
-def _tensor_of(result: Any) -> Any:
+def main_tensor(result: Any) -> Any:
     """The tensor that a method returns, alone or among others."""
     return result.values if isinstance(result, Gates) else result[0] if isinstance(result, tuple) else result
-
-
-def _check_result(module: nn.Module, arguments: tuple[Any, ...], result: Any) -> None:
-    """Raise UserError unless a result has the shape that its socket asks for."""
-    if isinstance(module, ContentPattern):
-        return  # a mask may be broadcast
-    found, first = _tensor_of(result), arguments[0]
-    if isinstance(module, MemoryFilter):
-        wanted = tuple(first.valid.shape)
-    elif isinstance(module, ScoreTerm):
-        wanted = (*first.shape[:3], len(arguments[1]))
-    elif isinstance(module, Span):
-        heads = found.shape[:1] if isinstance(found, Tensor) else ()
-        wanted = (*heads, *first.shape)
-    elif isinstance(module, (Transform, Recurrence)):
-        wanted = tuple((first[0] if isinstance(module, Recurrence) else first).shape)
-    else:  # fixed heads
-        wanted = (*first.shape[:2], arguments[1].queries.shape[1], first.shape[3])
-    name, place = vars(module)["outside_method"]
-    kind = f"{found.dtype} {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-    if not isinstance(found, Tensor) or tuple(found.shape) != wanted or not found.is_floating_point():
-        raise UserError(
-            f"{name} returns {kind} in place of a floating-point tensor {wanted}",
-            where=place,
-            hint="Correct the method; `sparsenmt.model.sockets` says what a method of each socket takes and returns.",
-        )

@@ -97,7 +97,8 @@ class Steps(nn.ModuleList):
 class Decisions:
     """The filters' losses and shares in one pass: by the name of a loss, a list of values (B,), one for each filter.
 
-    In training the memory is changed by sampled gates; the gates of evaluation are followed here, beside it.
+    Of a filter without a loss there are shares, by its own name. In training the memory is changed by sampled gates;
+    the gates of evaluation are followed here, beside it.
     """
 
     source: Tensor  # (B, S) bool: the real source positions
@@ -108,8 +109,17 @@ class Decisions:
     evaluated: Tensor | None = None  # (B, S) as `Memory.gates`, in evaluation
     masked: Tensor | None = None  # (B, S) bool: no key any more, in evaluation; None: only padding
 
-    def add(self, memory: Memory, gates: Gates, *, depth: int, place: Literal["between", "output"], index: int) -> None:
-        """Add a filter's decision on a memory, and pass it to the listeners."""
+    def add(
+        self,
+        memory: Memory,
+        gates: Gates,
+        *,
+        depth: int,
+        place: Literal["between", "output"],
+        index: int,
+        label: str = "",
+    ) -> None:
+        """Add the decision of the filter ``label`` on a memory, and pass it to the listeners."""
         masked = ~self.source if self.masked is None else self.masked
         evaluated = memory.on_source(gates.values if gates.evaluated is None else gates.evaluated).detach()
         evaluated = evaluated.masked_fill(masked, 0)
@@ -124,6 +134,7 @@ class Decisions:
         lengths = self.source.sum(1).clamp_min(1)
         for name, value in gates.losses.items():
             self.losses.setdefault(name, []).append(value)
+        for name in gates.losses or filter(None, [label]):
             self.closed.setdefault(name, []).append(seen.closed.sum(1) / lengths)
             self.partial.setdefault(name, []).append(seen.partial.sum(1) / lengths)
         for listener in self.listeners:
@@ -160,7 +171,8 @@ def run_filters(
     """Apply the filters in turn: decide, collect the decision, drop the entries that are closed."""
     for i, module in enumerate(filters):
         gates = module(memory)
-        decisions.add(memory, gates, depth=depth, place=place, index=i)
+        memory = memory if i + 1 < len(filters) else replace(memory, unnormed=None)  # nothing else reads them
+        decisions.add(memory, gates, depth=depth, place=place, index=i, label=module.label)
         merge = compact and not any(later.position_dependent for later in filters[i + 1 :])
         memory = apply_gates(memory, gates, compact=merge)
     return memory
@@ -267,7 +279,7 @@ class Decoder(nn.Module):
         seen = KVCache(memory, stepwise=False) if cache is None else cache
         result = {}
         real = None if valid is None else _real_rows(valid)
-        known: dict[int, Keys] = {}
+        known: dict[tuple[int, int], Keys] = {}
         for t in range(max(exits)):
             block = self.layers[self.plan[t]]
             assert isinstance(block, TransformerBlock)
@@ -323,10 +335,14 @@ class Decoder(nn.Module):
         return SegmentMemory(tuple(like.new_empty(like.shape[0], 0, like.shape[2]) for _ in self.plan))
 
     def _kept_before(self, t: int, segment_memory: int | None) -> int | None:
-        """Positions before new ones that step ``t`` can still attend to; None: all."""
+        """Positions before new ones that step ``t`` can still attend to; None: all.
+
+        Of a segment memory all are kept where the first ones of the text may be among them.
+        """
         if self.is_recurrent:
             return segment_memory if segment_memory is None else min(segment_memory, 1)
-        reach = self.steps.at(t, "self").reach if self._all_heads_reach else None
+        step = self.steps.at(t, "self")
+        reach = step.reach if self._all_heads_reach and not (step.first and segment_memory) else None
         return min((most for most in (reach, segment_memory) if most is not None), default=None)
 
     def new_cache(
@@ -338,8 +354,10 @@ class Decoder(nn.Module):
             keeps all positions: the text is one segment.
         """
         kept = segment_memory if segment_memory is not None else self._segment_memory
-        keep = [self._kept_before(t, kept or None) for t in range(len(self.plan))]
-        return KVCache(memory, buffers=buffers, keep=keep)
+        steps = range(len(self.plan))
+        keep = [self._kept_before(t, kept or None) for t in steps]
+        first = [0 if kept or not self._all_heads_reach else self.steps.at(t, "self").first for t in steps]
+        return KVCache(memory, buffers=buffers, keep=keep, first=first)
 
     def _add_self(
         self,
@@ -348,11 +366,11 @@ class Decoder(nn.Module):
         x: Tensor,
         positions: Tensor,
         cache: KVCache | None,
-        known: dict[int, Keys],
+        known: dict[tuple[int, int], Keys],
     ) -> Tensor:
         """x (N, T, D) plus self-attention, or the recurrence, of step ``t``.
 
-        known: the `Keys` of this pass, by the number of keys.
+        known: the `Keys` of this pass, by the numbers of keys and of first ones that stand before the others.
         """
         if block.recurrence is not None:
             x, state = block.add_recurrence(x, None if cache is None else cache.states.get(t))
@@ -361,16 +379,21 @@ class Decoder(nn.Module):
             return x
         q, new = block.own.project_all(block.self_input(x))
         kv: KeysValues | SlottedKeysValues = new
-        first, count = 0, x.shape[1]
+        key = x.shape[1], 0
         if cache is not None:
-            kv, first = cache.append(t, new)
-            count = kv.length
-        if count not in known:
+            kv, begin = cache.append(t, new)
+            key = kv.length, kv.first_length
+        if key not in known:
             seen, starts = positions, None if cache is None else cache.row_starts(x.shape[0])
+            count, first = key
             if cache is not None:
-                seen = torch.arange(first, first + count, device=x.device).expand(x.shape[0], -1)
+                seen = torch.arange(begin, begin + count - first, device=x.device).expand(x.shape[0], -1)
             if starts is not None:
                 seen = seen - starts
-            keys = Keys(seen >= 0, positions, seen)
-            known[count] = keys if starts is None else hide_padding(keys)
-        return block.add_self(x, q, kv, known[count], self.steps.at(t, "self"))
+            valid = seen >= first  # those that stand before the others are not among them
+            if first:
+                ahead = torch.arange(first, device=x.device).expand(x.shape[0], -1)
+                seen, valid = torch.cat([ahead, seen], 1), torch.cat([ahead >= 0, valid], 1)
+            keys = Keys(valid, positions, seen)
+            known[key] = keys if starts is None else hide_padding(keys)
+        return block.add_self(x, q, kv, known[key], self.steps.at(t, "self"))

@@ -240,11 +240,11 @@ class Transformer(nn.Module):
             steps, done = range(done, depth), depth
             memory = self.encoder.run(memory, steps) if not stops else self.encoder.one_by_one(memory, steps)
             if depth in wanted:
-                exit_memory, own = replace(memory, states=self.encoder.norm(memory.states)), between.branch()
+                filters, own = self.memory.at_exit(depth), between.branch()
+                unnormed = memory.states if filters else None
+                exit_memory = replace(memory, states=self.encoder.norm(memory.states), unnormed=unnormed)
                 merge = compact and self.obstacle("output") is None
-                memories[depth] = run_filters(
-                    self.memory.at_exit(depth), exit_memory, own, depth=depth, place="output", compact=merge
-                )
+                memories[depth] = run_filters(filters, exit_memory, own, depth=depth, place="output", compact=merge)
                 decided[depth] = own.means()
             if depth in stops:
                 merge = compact and self.obstacle("between") is None

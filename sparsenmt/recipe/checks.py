@@ -17,7 +17,7 @@ from sparsenmt.recipe.schema import (
     Decoding,
     Documents,
     Filters,
-    Model,
+    ModelSection,
     TokenizerSection,
     Training,
 )
@@ -114,7 +114,7 @@ def _keys(*dotted: str) -> tuple[KeyPath, ...]:
 # Sections
 
 
-def _model(model: Model) -> Iterator[Contradiction]:
+def _model(model: ModelSection) -> Iterator[Contradiction]:
     if model.dimension % model.heads:
         complaint = Complaint(
             f"{model.dimension} is not divisible by the number of heads, {model.heads}",
@@ -128,7 +128,7 @@ def _model(model: Model) -> Iterator[Contradiction]:
         )
         yield Contradiction(_keys("model.dimension", "model.positions"), complaint)
     for key in ("sinusoids", "first_position") if model.positions != "sinusoidal" else ():
-        if getattr(model, key) != Model.model_fields[key].default:
+        if getattr(model, key) != ModelSection.model_fields[key].default:
             complaint = Complaint(
                 f"belongs to sinusoidal positions, not to `positions: {model.positions}`",
                 "Leave it out, or set `model.positions` to sinusoidal.",
@@ -152,7 +152,7 @@ def _model(model: Model) -> Iterator[Contradiction]:
             yield Contradiction(_keys(f"{key}.per", f"{key}.at"), complaint)
 
 
-def _heads(model: Model, site: str) -> Iterator[Contradiction]:
+def _heads(model: ModelSection, site: str) -> Iterator[Contradiction]:
     options, key = getattr(model.attention, site).heads, f"model.attention.{site}.heads"
     if options.count is not None and model.dimension % options.count:
         complaint = Complaint(
@@ -295,7 +295,7 @@ def _training(training: Training) -> Iterator[Contradiction]:
 
 
 _SECTION_CHECKS: tuple[tuple[type[Section], str, Callable[[Any], Iterator[Contradiction]]], ...] = (
-    (Model, "model", _model),
+    (ModelSection, "model", _model),
     (TokenizerSection, "data.tokenizer", _tokenizer),
     (Filters, "data.filters", _filters),
     (Data, "data", _data),
@@ -346,7 +346,7 @@ def _foreign(own: str) -> Complaint:
 
 def _language_model(recipe: YamlNode) -> Iterator[Contradiction]:
     """Segments, batches and memory of a language model must fit each other and the positions."""
-    model, training = _section(recipe, Model, "model"), _section(recipe, Training, "training")
+    model, training = _section(recipe, ModelSection, "model"), _section(recipe, Training, "training")
     decoding = _section(recipe, Decoding, "decoding")
     if not _is_language_model(recipe) or model is None or training is None or decoding is None:
         return
@@ -462,7 +462,7 @@ def _ends(node: YamlNode) -> Iterator[tuple[KeyPath, float]]:
 
 def _shared_table(recipe: YamlNode) -> Iterator[Contradiction]:
     """One embedding table for both languages needs one vocabulary."""
-    model, tokenizer = _section(recipe, Model, "model"), _section(recipe, TokenizerSection, "data.tokenizer")
+    model, tokenizer = _section(recipe, ModelSection, "model"), _section(recipe, TokenizerSection, "data.tokenizer")
     if model is None or tokenizer is None or not model.shares_vocabulary or tokenizer.shared:
         return
     complaint = Complaint(
@@ -474,7 +474,7 @@ def _shared_table(recipe: YamlNode) -> Iterator[Contradiction]:
 
 def _positions(recipe: YamlNode) -> Iterator[Contradiction]:
     """Cut sources with their end, and blocks of sentences, must fit the model's positions."""
-    model, filters = _section(recipe, Model, "model"), _section(recipe, Filters, "data.filters")
+    model, filters = _section(recipe, ModelSection, "model"), _section(recipe, Filters, "data.filters")
     if model is None:
         return
     positions = model.max_positions

@@ -8,9 +8,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal
 
-from sparsenmt.metric import METRICS, TEXT_METRICS
-from sparsenmt.strategy import STRATEGIES
-
 # base and big: Vaswani et al. 2017, Table 3; tiny and small are this project's, for tests and small corpora.
 _SIZES = {
     "tiny": (64, 256, 4, 2),
@@ -50,14 +47,8 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     Preset: TypeAlias = str
-    DecodingMethod: TypeAlias = str
-    MetricName: TypeAlias = str
-    ValidationMetric: TypeAlias = str
 else:
     Preset = Literal[tuple(PRESETS)]
-    DecodingMethod = Literal[tuple(STRATEGIES)]
-    MetricName = Literal[(*METRICS, *TEXT_METRICS)]
-    ValidationMetric = Literal[("loss", *(name for name, each in METRICS.items() if each.validates), *TEXT_METRICS)]
 
 
 def is_device_name(name: str) -> bool:

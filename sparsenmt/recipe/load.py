@@ -3,34 +3,46 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from sparsenmt.errors import UserError, check_lists
+from sparsenmt.errors import UserError
 from sparsenmt.recipe.checks import contradictions
 from sparsenmt.recipe.errors import Problem, YamlOrigin, raise_together
 from sparsenmt.recipe.key_paths import key_path
-from sparsenmt.recipe.resolve import Setting, apply_overrides, expand_preset, read_with_bases, resolve_paths
+from sparsenmt.recipe.resolve import (
+    MAPPING,
+    Overrides,
+    apply_overrides,
+    as_settings,
+    expand_preset,
+    read_with_bases,
+    resolve_paths,
+)
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.socket_methods import Methods, fill_defaults, method_problems
 from sparsenmt.recipe.validation_errors import misread_booleans, validation_problems
 from sparsenmt.recipe.yaml_tree import YamlNode, find, nearest_origin, plain, tree, write
 
+RecipeLike = Recipe | str | os.PathLike[str] | Mapping[str, Any]
+"""A recipe, its file, or a mapping with its keys."""
+
 
 def load(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Mapping[str, Any],
     methods: Methods,
-    overrides: Sequence[str | Setting] = (),
+    overrides: Overrides = (),
     check: Callable[[Recipe], object] | None = None,
 ) -> Recipe:
     """Read a recipe file.
 
     Args:
+        path: of the file; or the keys and values of a recipe.
         methods: socket -> name of a method -> type of its options.
-        overrides: settings laid over the file, in order: ``key.path=value``, or settings of another file.
+        overrides: settings laid over the file, in order: ``key.path=value``, settings of another file, or a mapping.
         check: a further check of a valid recipe; the `UserError` that it raises has a key as its place, and the file
             and the line are added here.
 
@@ -40,15 +52,16 @@ def load(
     Raises:
         UserError: the file cannot be read; or all problems of the recipe, in one message.
     """
-    check_lists(overrides=overrides)
-    node, problems = read_with_bases(Path(path))
+    settings = as_settings(overrides)
+    name = MAPPING if isinstance(path, Mapping) else str(path)
+    node, problems = read_with_bases(path if isinstance(path, Mapping) else Path(path))
     if any(problem.path[:1] == ("base",) for problem in problems):
-        raise_together(problems, str(path))  # the base may contain what would be reported as missing
-    node, found = apply_overrides(node, overrides)
+        raise_together(problems, name)  # the base may contain what would be reported as missing
+    node, found = apply_overrides(node, settings)
     problems += found
     node, found = resolve_paths(expand_preset(node))
     problems += found
-    recipe = _validate(node, methods, problems, str(path))
+    recipe = _validate(node, methods, problems, name)
     if check is not None:
         try:
             check(recipe)

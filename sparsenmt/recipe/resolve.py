@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, check_lists
 from sparsenmt.recipe.choices import NO_SHORTLIST, OWN_SHORTLIST, PRESETS
 from sparsenmt.recipe.errors import Complaint, Problem, ProblemError, YamlOrigin, dotted, show
 from sparsenmt.recipe.key_paths import KeyPath, key_path
@@ -17,6 +18,8 @@ from sparsenmt.recipe.socket_methods import PLACE_KEYS, socket_at
 from sparsenmt.recipe.task_keys import TASK_KEYS
 from sparsenmt.recipe.yaml_tree import YamlNode, child, find, items, mapping, parse, plain, read, replace_all, tree
 
+MAPPING = "recipe"
+"""The name of a recipe in messages that was given as a mapping, and is no file."""
 _MOST_FILES = 100  # that a recipe includes
 _MOST_BYTES = 2_000_000  # of all its files: a file that is included twice is read twice
 _MOST_PARTS = 50  # of an override's key
@@ -55,26 +58,37 @@ def _name(node: YamlNode) -> object:
 # Bases
 
 
-def read_with_bases(path: Path) -> tuple[YamlNode, list[Problem]]:
+def read_with_bases(recipe: Path | Mapping[str, Any]) -> tuple[YamlNode, list[Problem]]:
     """Read a recipe and lay it over the recipes that it names as ``base``: a path, or a list, the last one on top.
+
+    Args:
+        recipe: its file; or its keys and values, whose paths start from the working directory.
 
     Raises:
         UserError: a file cannot be read, recipes include each other in a circle, or there are too many of them.
     """
-    return _read_with_bases(path, (), [])
+    if isinstance(recipe, Path):
+        return _read_with_bases(recipe, (), [])
+    return _on_bases(tree(recipe, YamlOrigin(MAPPING, Path.cwd())), [], Path.cwd(), (), [])
 
 
 def _read_with_bases(path: Path, including: tuple[Path, ...], done: list[int]) -> tuple[YamlNode, list[Problem]]:
     """`read_with_bases` of an included file: the chain of files ``including`` it, and the sizes of all files so far."""
     node, problems = read(path)
     done.append(os.path.getsize(path))
+    return _on_bases(node, problems, path.parent, (*including, Path(os.path.realpath(path))), done)
+
+
+def _on_bases(
+    node: YamlNode, problems: list[Problem], folder: Path, chain: tuple[Path, ...], done: list[int]
+) -> tuple[YamlNode, list[Problem]]:
+    """`read_with_bases` of a recipe that is read: its problems, its folder, and the files that lead to its bases."""
     base = child(node, "base")
     if base is None:
         return node, problems
     own = replace_all(node, {("base",): None})
     if any(problem.path[:1] == ("base",) for problem in problems):
         return own, problems
-    chain = (*including, Path(os.path.realpath(path)))
     below: YamlNode | None = None
     for entry in items(base) if isinstance(base.value, list) else [base]:
         name: str | Complaint = Complaint(
@@ -85,7 +99,7 @@ def _read_with_bases(path: Path, including: tuple[Path, ...], done: list[int]) -
         if isinstance(name, Complaint):
             problems.append(Problem(entry.origin, ("base",), name))
             continue
-        other, found = _read_with_bases(_base_file(path.parent / name, entry, chain, done), chain, done)
+        other, found = _read_with_bases(_base_file(folder / name, entry, chain, done), chain, done)
         problems += found
         below = other if below is None else overlay(below, other)
     return (own if below is None else overlay(below, own)), problems
@@ -123,6 +137,26 @@ class Setting:
 
     key: str
     value: YamlNode
+
+
+Overrides = Sequence[str | Setting] | Mapping[str, Any]
+"""Settings that are laid over a recipe: ``key.path=value`` each, or values by their keys."""
+
+
+def as_settings(overrides: Overrides) -> list[str | Setting]:
+    """Return overrides as a list; those of a mapping are one setting for each of its keys, ``training.seed`` or nested.
+
+    Raises:
+        TypeError: they are a single string.
+    """
+    check_lists(overrides=overrides)
+    if not isinstance(overrides, Mapping):
+        return list(overrides)
+    found: list[str | Setting] = []
+    for key, value in overrides.items():
+        origin = YamlOrigin(f"override '{key}={show(value)}'", Path.cwd(), is_override=True)
+        found.append(Setting(str(key), tree(value, origin)))
+    return found
 
 
 def apply_overrides(recipe: YamlNode, overrides: Sequence[str | Setting]) -> tuple[YamlNode, list[Problem]]:

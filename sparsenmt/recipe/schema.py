@@ -27,16 +27,15 @@ from sparsenmt.recipe.choices import (
     NO_SHORTLIST,
     OWN_SHORTLIST,
     DecodingDtype,
-    DecodingMethod,
     LengthPenalty,
     Preset,
     ScoringTokenizer,
     UnknownTokens,
-    ValidationMetric,
     device_name,
 )
 from sparsenmt.recipe.method_choice import Attention, MemoryChoice, MethodChoice
 from sparsenmt.recipe.section import Section
+from sparsenmt.recipe.table_names import DecodingMethod, ValidationMetric
 from sparsenmt.recipe.task_keys import with_language_defaults, with_task_defaults, without_foreign_keys
 from sparsenmt.storage.files import sha256_file
 
@@ -49,7 +48,7 @@ class Dropout(Section):
     activation: float = Field(0.0, ge=0, lt=1, description="In the feed-forward networks, after the activation.")
 
 
-class Model(Section):
+class ModelSection(Section):
     """The Transformer and the methods plugged into its sockets."""
 
     preset: Preset | None = Field(
@@ -582,7 +581,7 @@ class Recipe(Section):
 
     name: str = Field(description="Name of the run.")
     directory: str = Field(description="Model directory that `train` writes, relative to the working directory.")
-    model: Model = Field(Model(), description="The Transformer and its methods.")
+    model: ModelSection = Field(ModelSection(), description="The Transformer and its methods.")
     losses: dict[str, AuxiliaryLoss] = Field({}, description="Auxiliary losses by name.")
     data: Data = Field(description="Text, tokenizer and the prepared data.")
     training: Training = Field(Training(), description="The training run.")

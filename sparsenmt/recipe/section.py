@@ -15,6 +15,10 @@ class Section(BaseModel):
     younger: ClassVar[frozenset[str]] = frozenset()
     """Keys that are younger than records on disk: values and hashes hold them only where they are not the default."""
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Write one line in a notebook, in place of all keys and values."""
+        printer.text(f"{type(self).__name__}({', '.join(type(self).model_fields)})")
+
     @model_serializer(mode="wrap")
     def serialized(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """The section as plain values."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from sparsenmt.plugins.record import explain_missing
 from sparsenmt.recipe.errors import Complaint, Problem, YamlOrigin, nearest, unknown_key
 from sparsenmt.recipe.key_paths import KeyPath, fields_by_key
 from sparsenmt.recipe.validation_errors import misread_booleans, validation_problems
@@ -56,6 +57,12 @@ def _method_mappings(recipe: YamlNode, path: KeyPath = ()) -> Iterator[tuple[Key
         yield from _method_mappings(value, (*path, key))
 
 
+def method_names(recipe: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return socket and name of every method that a recipe chooses, as plain values."""
+    found = _method_mappings(tree(dict(recipe), YamlOrigin("recipe")))
+    return [(socket, str(plain(node)["name"])) for _, socket, node in found]
+
+
 def _options(socket: str, mapping: Mapping[str, Any]) -> dict[str, Any]:
     """A method mapping without the keys of the socket."""
     return {key: value for key, value in mapping.items() if key not in PLACE_KEYS.get(socket, ("name",))}
@@ -79,21 +86,22 @@ def method_problems(recipe: YamlNode, methods: Methods) -> list[Problem]:
 
 def _unknown_method(name: str, socket: str, methods: Methods) -> Complaint:
     known = sorted(methods.get(socket, {}))
+    missing = explain_missing("method", f"{socket} {name}")
     if not known:
         return Complaint(
             f"there is no method '{name}': no method is registered for the socket `{socket}`",
-            "Leave the section out, or name the method's module in the environment variable SPARSENMT_PLUGINS.",
+            f"{missing}Leave the section out, or name the method's module in the variable SPARSENMT_PLUGINS.",
         )
     close = nearest(name, known)
     elsewhere = [other for other, names in methods.items() if other != socket and name in names]
     if elsewhere and not close:
         return Complaint(
             f"there is no {socket} method '{name}'",
-            f"'{name}' belongs to the socket `{elsewhere[0]}`; {socket} methods are: {', '.join(known)}.",
+            f"{missing}'{name}' belongs to the socket `{elsewhere[0]}`; {socket} methods are: {', '.join(known)}.",
         )
     return Complaint(
         f"there is no {socket} method '{name}'",
-        f"{f'Did you mean `{close}`? ' if close else ''}Registered are: {', '.join(known)}."
+        f"{missing}{f'Did you mean `{close}`? ' if close else ''}Registered are: {', '.join(known)}."
         f"{'' if close else ' The module of another method is named in SPARSENMT_PLUGINS.'}",
     )
 

@@ -9,11 +9,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, ValidationError
 
-from sparsenmt.recipe.choices import MetricName, SignificanceMethod
+from sparsenmt.recipe.choices import SignificanceMethod
 from sparsenmt.recipe.errors import Complaint, Problem, nearest, raise_together
 from sparsenmt.recipe.key_paths import KeyPath, key_path
 from sparsenmt.recipe.resolve import expand_variables
 from sparsenmt.recipe.section import Section
+from sparsenmt.recipe.table_names import MetricName
 from sparsenmt.recipe.validation_errors import misread_booleans, validation_problems
 from sparsenmt.recipe.variants import OWN_AXES, SEED, Variant, expand_variants
 from sparsenmt.recipe.yaml_tree import YamlNode, mapping, nearest_origin, plain, read

@@ -128,7 +128,7 @@ def _complaint(details: ErrorDetails, path: KeyPath, root: type[BaseModel]) -> C
         key, relation = _BOUNDS[kind]
         return Complaint(f"must be {relation} {context[key]:.15g}, not {show(given)}", meaning)
     if kind in ("literal_error", "enum"):
-        return _choice(str(context.get("expected", "")), given)
+        return _choice(str(context.get("expected", "")), given, context.get("missing", ""))
     if kind == "too_short":
         least = context["min_length"]
         return Complaint(
@@ -161,13 +161,13 @@ _OTHER_VALUES = {"float32": "fp32", "bfloat16": "bf16"}
 """Values as other toolkits call them."""
 
 
-def _choice(expected: str, given: Any) -> Complaint:
+def _choice(expected: str, given: Any, missing: str) -> Complaint:
     choices = re.findall(r"'([^']*)'", expected)
     close = (_OTHER_VALUES.get(given) or nearest(given, choices, cutoff=0.6)) if isinstance(given, str) else None
     close = close if close in choices else None
     return Complaint(
         f"must be one of {', '.join(choices) or expected}; not {show(given)}",
-        f"Did you mean `{close}`?" if close else "Write one of these words.",
+        f"{missing}Did you mean `{close}`?" if close else f"{missing}Write one of these words.",
     )
 
 

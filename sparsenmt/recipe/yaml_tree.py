@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import numbers
 import re
 import stat
 from collections.abc import Callable, Iterable, Mapping
@@ -49,11 +50,15 @@ def plain(node: YamlNode) -> Any:
 
 
 def tree(value: Any, origin: YamlOrigin) -> YamlNode:
-    """The inverse of `plain`, with the same origin for all values."""
-    if isinstance(value, dict):
+    """The inverse of `plain`, with the same origin for all values. Paths become texts."""
+    if isinstance(value, Mapping):
         return YamlNode({str(key): tree(child, origin) for key, child in value.items()}, origin)
     if isinstance(value, (list, tuple)):
         return YamlNode([tree(child, origin) for child in value], origin)
+    if isinstance(value, Path):
+        value = str(value)
+    elif isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        value = int(value)  # of a library, such as NumPy's
     return YamlNode(value, origin)
 
 

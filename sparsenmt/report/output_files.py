@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sparsenmt.arguments import strings_to_paths
 from sparsenmt.assemble.model_directory import MANIFEST, METRICS_FILE, RECIPE, WEIGHTS
 from sparsenmt.errors import UserError
 from sparsenmt.report.plots import check_plot, save
@@ -25,7 +26,7 @@ _MODEL_PARTS = {MANIFEST, RECIPE, WEIGHTS, METRICS_FILE, "tokenizers", "features
 class WrittenTable:
     """A table as a terminal shows it, and the files that it was written to."""
 
-    text: str
+    text: str = field(repr=False)
     files: list[Path]
 
 
@@ -42,6 +43,9 @@ class ReportFiles:
     plot: Path | None = None
     text: Path | None = None
 
+    def __post_init__(self) -> None:
+        strings_to_paths(self)
+
     @classmethod
     def in_folder(cls, folder: Path, name: str, plot: Path | None = None) -> ReportFiles:
         """Return all four files, of one name; ``plot``: in place of the one in the folder, if matplotlib is there."""
@@ -50,7 +54,7 @@ class ReportFiles:
         return cls(folder / f"{name}.json", folder / f"{name}.csv", plot, folder / f"{name}.txt")
 
     def check(self, inputs: Sequence[Path | None] = (), others: Mapping[str, Path | None] | None = None) -> None:
-        """Raise UserError for files that `check_outputs` refuses, or if plots cannot be drawn.
+        """Raise UserError for files that cannot be written, or would replace others, or if plots cannot be drawn.
 
         Args:
             others: option -> further file that the command writes.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -100,9 +101,9 @@ def rows_of(results: Iterable[object], columns: Sequence[Column]) -> tuple[tuple
     return tuple(tuple(getattr(each, column.name) for column in columns) for each in results)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
-    """The content of a report.
+    """The content of a report; ``print`` writes its tables, and a notebook shows them.
 
     Args:
         name: in JSON.
@@ -120,6 +121,15 @@ class Report:
     def filed(self) -> list[Table]:
         """The tables of files."""
         return [table for table in self.tables if table.filed]
+
+    def __str__(self) -> str:
+        return render(self)
+
+    def __repr__(self) -> str:
+        return f"Report({self.name}: {', '.join(f'{each.name}, {len(each.rows)} rows' for each in self.tables)})"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(render(self))}</pre>"
 
 
 def render(report: Report) -> str:

@@ -92,6 +92,7 @@ class AdaptiveSpan(Span):
         {"maximum": 6, "ramp": 2, "init": 0.2, "mask": "weights"},
         {"maximum": 5, "ramp": 2, "init": 0.3, "own": False},
     ),
+    refuses=("cross",),
 )
 def build(options: AdaptiveSpanOptions, *, site: str, heads: int) -> AdaptiveSpan:
     check_self_attention(site)

@@ -26,7 +26,8 @@ class BigBirdOptions(RandomOptions):
 class BigBirdPattern:
     """Random positions are drawn from those that are neither in the window nor global, so that k are seen in all.
 
-    Global positions see everything that is visible.
+    Global positions see everything that is visible. Random ones are drawn from all that is visible, so that no part of
+    it can be left out: the pattern only masks.
     """
 
     reach = None
@@ -42,6 +43,6 @@ class BigBirdPattern:
         return fixed | smallest(ranks(queries, positions, self.seed), visible & ~fixed, self.quarter)
 
 
-@register("pattern", "bigbird", options=BigBirdOptions, examples=({"k": 4}, {"k": 8, "seed": 3}))
+@register("pattern", "bigbird", options=BigBirdOptions, examples=({"k": 4}, {"k": 8, "seed": 3}), refuses=("cross",))
 def build(options: BigBirdOptions, *, site: str) -> BigBirdPattern:
     return BigBirdPattern(options.k, options.seed, causal=is_causal(site))

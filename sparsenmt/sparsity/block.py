@@ -24,6 +24,6 @@ class BlockPattern:
         return (once(queries) // self.segment)[:, None, :, None] == (once(positions) // self.segment)[:, None, None, :]
 
 
-@register("pattern", "block", options=PatternOptions, examples=({"k": 3},))
+@register("pattern", "block", options=PatternOptions, examples=({"k": 3},), refuses=("cross",))
 def build(options: PatternOptions, *, site: str) -> BlockPattern:
     return BlockPattern(options.k, causal=is_causal(site))

@@ -35,6 +35,6 @@ class DilatedPattern:
         return (back <= self.reach[0]) & (back >= -self.reach[1]) & (back % self.stride == 0)
 
 
-@register("pattern", "dilated", options=DilatedOptions, examples=({"k": 4}, {"k": 3, "rate": 3}))
+@register("pattern", "dilated", options=DilatedOptions, examples=({"k": 4}, {"k": 3, "rate": 3}), refuses=("cross",))
 def build(options: DilatedOptions, *, site: str) -> DilatedPattern:
     return DilatedPattern(options.k, options.rate, causal=is_causal(site))

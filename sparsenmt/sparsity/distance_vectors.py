@@ -67,7 +67,13 @@ class DistanceVectors(ScoreTerm):
         return q @ weight.index_select(0, rows).to(q.dtype).t()
 
 
-@register("position", NAME, options=DistanceVectorOptions, examples=({"maximum": 16}, {"maximum": 3, "tie": "site"}))
+@register(
+    "position",
+    NAME,
+    options=DistanceVectorOptions,
+    examples=({"maximum": 16}, {"maximum": 3, "tie": "site"}),
+    refuses=("cross",),
+)
 def build(
     options: DistanceVectorOptions, *, site: str, heads: int, size: int, dimension: int, place: MethodPlace
 ) -> DistanceVectors:

@@ -20,6 +20,11 @@ from sparsenmt.sparsity.registry import register
         {"patterns": ["left", "start", "last"], "learned": 1},
         {"patterns": ["left", "previous"], "empty": "self"},
     ),
+    refuses=(
+        "cross",
+        ("decoder_self", {"patterns": ["next", "right", "end"]}),
+        ("decoder_self", {"patterns": ["left", "start", "last"]}),
+    ),
 )
 def build(options: FixedOptions, *, site: str, heads: int) -> FixedPatternHeads:
     if site == "cross":

@@ -34,6 +34,7 @@ class FixedWordOptions(FixedOptions):
         {"patterns": ["current", "next", "end"], "mass": "copy", "empty": "self"},
         {"patterns": ["start", "last"]},
     ),
+    refuses=("cross", "decoder_self"),
 )
 def build(options: FixedWordOptions, *, site: str, heads: int) -> FixedPatternHeads:
     if site != "encoder_self":

@@ -19,10 +19,10 @@ class GlobalPattern:
     In the decoder a query also sees its own position (k + 1 positions), and no later one.
     """
 
-    reach = None
+    reach = (0, 0)
 
     def __init__(self, k: int, *, causal: bool) -> None:
-        self.k = k
+        self.k = self.first = k
         self.causal = causal
 
     def __call__(self, queries: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
@@ -30,6 +30,6 @@ class GlobalPattern:
         return seen | (distance(queries, positions) == 0) if self.causal else seen
 
 
-@register("pattern", "global", options=PatternOptions, examples=({"k": 2},))
+@register("pattern", "global", options=PatternOptions, examples=({"k": 2},), refuses=("cross",))
 def build(options: PatternOptions, *, site: str) -> GlobalPattern:
     return GlobalPattern(options.k, causal=is_causal(site))

@@ -7,19 +7,15 @@ the entry point group ``sparsenmt.methods``, or by being named in the environmen
 
 from __future__ import annotations
 
-import importlib
-import importlib.metadata
-import os
-import sys
-import traceback
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sparsenmt.errors import UserError, method_error, note_outside_method
+from sparsenmt.errors import check_lists
+from sparsenmt.plugins.table import EntryTable, Registrant, calling_module
 
 Socket = Literal["pattern", "transform", "position", "span", "heads", "recurrence", "memory", "depth"]
 SOCKETS: tuple[Socket, ...] = get_args(Socket)
@@ -39,6 +35,11 @@ class Options(BaseModel):
         return False
 
 
+Refusal = str | tuple[str, Mapping[str, Any]]
+"""A place where a method has no meaning: an attention site, ``output`` or ``between`` of a filter; with options: only
+with these. `register` says what follows from it."""
+
+
 @dataclass(frozen=True)
 class Method:
     """A registered method.
@@ -54,17 +55,23 @@ class Method:
     examples: tuple[Mapping[str, Any], ...] = ({},)  # options that the conformance kit tries, as in a recipe
     shares: bool = False  # `build` also takes `place`, to share parameters between execution steps
     per_step: bool = False  # a pattern that is built for each execution step, as a `ContentPattern`
+    refuses: tuple[Refusal, ...] = ()  # places where it has no meaning
+    origin: Registrant | None = None  # the module that registered it
+
+    def refuses_place(self, place: str, options: Mapping[str, Any]) -> bool:
+        """Return True if it declares that it has no meaning at a place, such as ``cross``, with these options."""
+        named = [(each, {}) if isinstance(each, str) else each for each in self.refuses]
+        return any(name == place and all(options.get(k) == v for k, v in some.items()) for name, some in named)
 
     @property
     def outside(self) -> str | None:
         """The file of a method from outside the package; None: it is one of the package."""
-        module = getattr(self.build, "func", self.build).__module__  # of a partial function, too
-        return None if module.startswith(f"{__package__}.") else getattr(sys.modules.get(module), "__file__", module)
+        return self.origin.file if self.origin is not None and self.origin.outside else None
 
     @property
     def title(self) -> str:
         """The name in messages, with the socket."""
-        return f"the {self.socket} method '{self.name}'"
+        return _title(method_key(self.socket, self.name))
 
 
 @dataclass(frozen=True)
@@ -99,8 +106,22 @@ _BUILT_IN = (
     *("fixed_token", "fixed_word", "ssru", "plain", "recurrent", "tied_multi"),
     *("l0drop", "pos", "freq", "inv_freq", "group"),
 )
-_methods: dict[tuple[Socket, str], Method] = {}
-_loaded = False
+
+
+def method_key(socket: str, name: str) -> str:
+    """Return the name of a method in the table of all methods: its socket and its own."""
+    return f"{socket} {name}"
+
+
+def _title(key: str) -> str:
+    socket, _, name = key.partition(" ")
+    return f"the {socket} method '{name}'"
+
+
+METHODS: EntryTable[Method] = EntryTable(
+    "method", {}, __name__, _title, [f"sparsenmt.sparsity.{name}" for name in _BUILT_IN]
+)
+"""By `method_key`, in the order of the built-in modules."""
 
 
 def register(
@@ -112,98 +133,68 @@ def register(
     examples: Sequence[Mapping[str, Any]] = ({},),
     shares: bool = False,
     per_step: bool = False,
+    refuses: Sequence[Refusal] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorate a class or function to register it as a method; arguments as for `Method`.
 
+    What the same module registered under this name before, of a class or function of the same name, is replaced: a
+    module that is reloaded, a cell of a notebook that is run again.
+
+    A recipe that plugs it in at a place in ``refuses`` is refused. Where ``build`` raises ValueError at a place, whose
+    message is the reason that the user reads, the place belongs there as well: `sparsenmt check-method` takes every
+    other refusal for a mistake.
+
     Raises:
-        ValueError: another method of the socket has this name.
+        ValueError: the socket is unknown, another method of it has this name, or an argument is not what it must be.
     """
+    check_lists(examples=examples)
     if socket not in SOCKETS:
         raise ValueError(f"no socket {socket!r}: there are {', '.join(SOCKETS)}")
+    title, origin = _title(method_key(socket, name)), calling_module()
+    if not _are_options(options):
+        raise ValueError(f"{title}: its options are no class derived from sparsenmt.sparsity.registry.Options")
+    if isinstance(requires, str):
+        raise ValueError(f"{title}: requires is one string: write frozenset({{{requires!r}}})")
+    for example in examples:
+        try:
+            options.model_validate(dict(example))
+        except (ValidationError, ValueError, TypeError) as error:
+            what = " ".join(str(error).split())
+            raise ValueError(f"{title}: the example {example!r} does not fit its options: {what}") from None
 
     def add(build: Callable[..., Any]) -> Callable[..., Any]:
-        known = _methods.get((socket, name))
-        if known is not None and known.build is not build:
-            by = known.outside or "this program"
-            raise ValueError(f"{socket} method {name!r} is registered already, by {by}")
-        method = Method(socket, name, options, build, requires, tuple(examples), shares, per_step)
-        _methods[socket, name] = method
-        if method.outside is not None:
-            note_outside_method(method.outside, method.title)
+        if not callable(build):
+            raise ValueError(f"{title}: what is registered is no class or function, but {type(build).__name__}")
+        method = Method(
+            socket, name, options, build, frozenset(requires), tuple(examples), shares, per_step, tuple(refuses), origin
+        )
+        METHODS.register(method_key(socket, name), method, build, origin)
         return build
 
     return add
 
 
+def _are_options(options: object) -> bool:
+    return isinstance(options, type) and issubclass(options, Options)
+
+
 @contextmanager
 def scope() -> Iterator[None]:
     """Unregister at the end the methods that are registered inside: for tests and notebooks."""
-    _load()
-    before = dict(_methods)
-    try:
+    with METHODS.scope():
         yield
-    finally:
-        _methods.clear()
-        _methods.update(before)
 
 
 def all_methods() -> tuple[Method, ...]:
     """Every registered method; loads the built-in methods and the plugins first."""
-    _load()
-    return tuple(_methods.values())
+    return tuple(METHODS.values())
 
 
 def get(socket: Socket, name: str) -> Method:
     """The method of that name; KeyError if there is none."""
-    _load()
-    return _methods[socket, name]
+    return METHODS[method_key(socket, name)]
 
 
 def methods() -> Mapping[str, Mapping[str, type[BaseModel]]]:
     """Socket -> method name -> options type, for loading recipes."""
     return {socket: {m.name: m.options for m in all_methods() if m.socket == socket} for socket in SOCKETS}
-
-
-def _load() -> None:
-    global _loaded
-    if _loaded:
-        return
-    _loaded = True
-    for module in _BUILT_IN:
-        importlib.import_module(f"sparsenmt.sparsity.{module}")
-    for entry in importlib.metadata.entry_points(group="sparsenmt.methods"):
-        try:
-            entry.load()
-        except (ImportError, AttributeError) as error:
-            raise UserError(
-                f"the plugin cannot be loaded: {error}",
-                where=f"entry point {entry.name} = {entry.value}",
-                hint="Install its package again, or uninstall it.",
-            ) from None
-        except UserError:
-            raise
-        except Exception as error:
-            raise _not_loaded(error, f"entry point {entry.name} = {entry.value}") from None
-    for module in filter(None, map(str.strip, os.environ.get("SPARSENMT_PLUGINS", "").split(","))):
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            raise UserError(
-                f"there is no module '{error.name}'",
-                where=f"SPARSENMT_PLUGINS={module}",
-                hint="Put its folder on PYTHONPATH, install what it imports, or unset the variable.",
-            ) from None
-        except UserError:
-            raise
-        except Exception as error:
-            raise _not_loaded(error, f"SPARSENMT_PLUGINS={module}") from None
-
-
-def _not_loaded(error: Exception, where: str) -> UserError:
-    """The message for a module of methods that fails when it is imported, with the line of it that did."""
-    inner = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith("<frozen")]
-    own = [each for each in inner if not each.filename.startswith(os.path.dirname(os.path.dirname(__file__)))]
-    place = f"{own[-1].filename}:{own[-1].lineno}" if own else where
-    if isinstance(error, SyntaxError) and error.filename is not None:  # the code did not run: it has no frame
-        place = f"{error.filename}:{error.lineno}"
-    return method_error(f"the plugin {where}", error, place, "Correct the module, or unset the variable.")

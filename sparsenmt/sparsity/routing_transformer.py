@@ -145,6 +145,7 @@ class BalancedRouting(Routing):
         {"clusters": 3, "local": [0, 2], "window": 2},
         {"clusters": 2, "local": 2, "window": 4, "local_pattern": "blocks"},
     ),
+    refuses=("cross",),
 )
 def build(options: RoutingOptions, *, site: str, heads: int, size: int, dimension: int, place: MethodPlace) -> Routing:
     check_self_attention(site)

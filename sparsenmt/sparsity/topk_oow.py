@@ -44,6 +44,6 @@ class TopKOutOfWindow(Transform):
         return softmax_among(scores, kept | (visible & near), keys)
 
 
-@register("transform", "topk_oow", options=TopKOutOfWindowOptions, examples=({"k": 4}, {"k": 3}))
+@register("transform", "topk_oow", options=TopKOutOfWindowOptions, examples=({"k": 4}, {"k": 3}), refuses=("cross",))
 def build(options: TopKOutOfWindowOptions, *, site: str, heads: int) -> TopKOutOfWindow:
     return TopKOutOfWindow(options.k, causal=is_causal(site))

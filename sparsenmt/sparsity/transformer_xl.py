@@ -105,7 +105,13 @@ class RelativePositions(ScoreTerm):
         return split.transpose(0, 1)
 
 
-@register("position", NAME, options=TransformerXLOptions, examples=({}, {"untie": True}, {"evaluation_clamp": 2}))
+@register(
+    "position",
+    NAME,
+    options=TransformerXLOptions,
+    examples=({}, {"untie": True}, {"evaluation_clamp": 2}),
+    refuses=("cross",),
+)
 def build(
     options: TransformerXLOptions, *, site: str, heads: int, size: int, dimension: int, place: MethodPlace
 ) -> RelativePositions:

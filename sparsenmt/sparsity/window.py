@@ -29,6 +29,6 @@ class WindowPattern:
         return (back <= self.reach[0]) & (back >= -self.reach[1])
 
 
-@register("pattern", "window", options=PatternOptions, examples=({"k": 4}, {"k": 1}))
+@register("pattern", "window", options=PatternOptions, examples=({"k": 4}, {"k": 1}), refuses=("cross",))
 def build(options: PatternOptions, *, site: str) -> WindowPattern:
     return WindowPattern(options.k, causal=is_causal(site))

@@ -75,8 +75,8 @@ class BatchResult:
     loss: float
     nll: float  # sum over real target tokens, mean over pairs of exits by their shares
     auxiliary: Mapping[str, float]
-    closed: Mapping[str, float] = field(default_factory=dict)  # loss of gates -> share of source positions with gate 0
-    partial: Mapping[str, float] = field(default_factory=dict)  # loss of gates -> share strictly between 0 and 1
+    closed: Mapping[str, float] = field(default_factory=dict)  # loss, or filter without -> share of gates that are 0
+    partial: Mapping[str, float] = field(default_factory=dict)  # the same -> share strictly between 0 and 1
 
 
 def accumulate_gradients(
@@ -196,14 +196,14 @@ def _backward_encoder(
 def _mean_shares(
     encoded: Encoded, batch: Batch, totals: UpdateTotals, shares: Mapping[int, float], objective: Objective
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """The batch's contribution to the shares of gates that are 0, and strictly between 0 and 1, by loss name."""
+    """The batch's contribution to the shares of gates that are 0, and strictly between 0 and 1, as `Decided.shares`."""
     closed, partial = dict.fromkeys(objective.auxiliary, 0.0), dict.fromkeys(objective.auxiliary, 0.0)
     weight = batch.source_valid.sum(1, dtype=torch.float64) / totals.source_tokens
     for n, decided in encoded.decided.items():
         part = shares[n] / sum(shares.values())
         for name, found in decided.shares.items():
-            closed[name] += float((found.closed * weight).sum()) * part
-            partial[name] += float((found.partial * weight).sum()) * part
+            closed[name] = closed.get(name, 0.0) + float((found.closed * weight).sum()) * part
+            partial[name] = partial.get(name, 0.0) + float((found.partial * weight).sum()) * part
     return closed, partial
 
 

@@ -65,6 +65,7 @@ class Trainer:
         task: the batches of every epoch, and their gradients.
         options: the recipe's ``training`` section.
         losses: weights and targets of the auxiliary losses.
+        filters: names of the filters without a loss, whose closed shares are logged.
         directory: model directory.
         validate: computes the values of a validation.
     """
@@ -81,6 +82,7 @@ class Trainer:
         validate: Validate,
         workers: Workers,
         device: torch.device,
+        filters: Sequence[str] = (),
     ) -> None:
         self.model, self.weights, self.task, self.options = model, weights, task, options
         self.losses, self.directory, self.validate = losses, directory, validate
@@ -93,6 +95,7 @@ class Trainer:
         self._open_gates = OpenGates()
         self.optimizer = make_optimizer(weights, options.optimizer)
         self._of_parameters = frozenset(model.parameter_losses())
+        self._of_gates = sorted((losses.keys() - self._of_parameters) | set(filters))
         self._bounds = model.bounds()
         written_out = [each for each in (model.output_table, model.output_bias) if each is not None]
         self._buckets = GradientBuckets(weights.trained(), workers, last=written_out)
@@ -308,9 +311,8 @@ class Trainer:
         """Sum the losses of an update over its batches and over all processes, and its gradients over these."""
         late = self._buckets.start_rest()
         names = sorted(self.losses)
-        gates = [name for name in names if name not in self._of_parameters]
         parts = [("auxiliary", name) for name in names]
-        parts += [(part, name) for part in ("closed", "partial") for name in gates]
+        parts += [(part, name) for part in ("closed", "partial") for name in self._of_gates]
         shares = [sum(result.loss for result in results), sum(result.nll for result in results)]
         shares += [sum(getattr(result, part).get(name, 0.0) for result in results) for part, name in parts]
         loss, nll, any_late, *others = self.workers.sum([*shares[:2], float(late), *shares[2:]], self.device)
@@ -330,7 +332,7 @@ class Trainer:
 
     def _measure(self) -> dict[str, float]:
         """Validate in the main process, and share the values so that all processes decide alike."""
-        closed = [f"{name}_closed" for name in self.losses if name not in self._of_parameters]
+        closed = [f"{name}_closed" for name in self._of_gates]
         names = list(dict.fromkeys(["loss", *closed, self.options.validation.metric]))
         values: Mapping[str, float] = dict.fromkeys(names, 0.0)
         if self.workers.is_main_process:

@@ -89,19 +89,22 @@ def update_multipliers(
     """Update the multipliers of losses with a target after an update.
 
     Returns:
-        for the log, of every loss: its weight in this update; of losses of gates: the shares of gates that are 0 and
-        that are strictly between 0 and 1 in evaluation, and the number of open gates in a sentence.
+        for the log, of every loss: its weight in this update; of losses of gates, and of filters without a loss: the
+        shares of gates that are 0 and that are strictly between 0 and 1 in evaluation, and the number of open gates in
+        a sentence.
     """
     values = {}
     weights = loss_weights(losses, progress.multipliers, progress.update - 1)
-    for name, loss in losses.items():
-        values[f"{name}_weight"] = weights[name]
+    for name in (*losses, *sorted(result.closed.keys() - losses.keys())):
+        loss = losses.get(name)
+        if loss is not None:
+            values[f"{name}_weight"] = weights[name]
         if name not in result.closed:
             continue
         values[f"{name}_closed"] = closed = result.closed[name]
         values[f"{name}_partial"] = result.partial[name]
         values[f"{name}_open_per_sentence"] = (1 - closed) * totals.source_tokens / totals.sentences
-        if loss.target is not None:
+        if loss is not None and loss.target is not None:
             before = progress.multipliers.get(name, Multiplier())
             progress.multipliers[name] = next_multiplier(before, loss, progress.update, closed)
     return values
@@ -139,16 +142,18 @@ class OpenGates:
 
 
 def closed_shares(losses: Mapping[str, AuxiliaryLoss], values: Mapping[str, float], update: int) -> list[str]:
-    """Return the share of closed gates of every loss of gates as text, with its present target if it has one.
+    """Return the share of closed gates of every loss of gates, and filter without one, as text with its present target.
 
     Args:
         values: as from `update_multipliers`.
     """
-    shown = []
-    for name, loss in losses.items():
+    shown, gates = [], [key.removesuffix("_partial") for key in values if key.endswith("_partial")]
+    names = dict.fromkeys((*losses, *gates))
+    for name in names:
         if f"{name}_closed" not in values:
             continue
-        prefix = f"{name} " if len(losses) > 1 else ""
-        target = "" if loss.target is None else f" (target {value_at(loss.target, update):.0%})"
+        loss = losses.get(name)
+        prefix = f"{name} " if len(names) > 1 else ""
+        target = "" if loss is None or loss.target is None else f" (target {value_at(loss.target, update):.0%})"
         shown.append(f"{prefix}closed {values[f'{name}_closed']:.1%}{target}")
     return shown

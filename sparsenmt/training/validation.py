@@ -35,7 +35,7 @@ def validation_losses(
     """Compute the losses of a translation model on the validation set, in fp32; returns values by name.
 
     ``loss`` is the mean negative log-likelihood of a target token in nats, without label smoothing; ``NAME_closed``,
-    for each auxiliary loss, the share of source positions that its filters close.
+    for each loss of gates and each filter without a loss, the share of source positions that its filters close.
 
     Args:
         depth: exits of the encoder and of the decoder that are evaluated; None: the deepest.

@@ -49,7 +49,7 @@ def gated_bundle(
     sizes = {"dimension": 16, "feed_forward": 24, "heads": 4, "encoder_layers": layers, "decoder_layers": 2}
     rest = {"tie_embeddings": "all", "max_positions": 96, "dropout": {"residual": 0.0}}
     with registered():
-        section = schema.Model.model_validate({**sizes, **rest, "memory": memory, "attention": attention or {}})
+        section = schema.ModelSection.model_validate({**sizes, **rest, "memory": memory, "attention": attention or {}})
         model = build_model(section, source_size=pieces.size, target_size=pieces.size, seed=seed).eval()
     rng = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -23,12 +23,12 @@ def toys() -> Iterator[None]:
         yield
 
 
-def section(**values: object) -> schema.Model:
+def section(**values: object) -> schema.ModelSection:
     sizes = {"dimension": 16, "feed_forward": 32, "heads": 4, "encoder_layers": 2, "decoder_layers": 2}
-    return schema.Model.model_validate({**sizes, **values})
+    return schema.ModelSection.model_validate({**sizes, **values})
 
 
-def recipe(model: schema.Model | None = None, **losses: float) -> schema.Recipe:
+def recipe(model: schema.ModelSection | None = None, **losses: float) -> schema.Recipe:
     data = {"directory": "d", "train": [{"source": "s", "target": "t"}], "dev": {"source": "s", "target": "t"}}
     weights = {name: {"weight": weight} for name, weight in losses.items()}
     whole = schema.Recipe.model_validate({"name": "x", "directory": "m", "data": data, "losses": weights})

@@ -101,7 +101,7 @@ def test_what_is_written(directory: Path) -> None:
     }
     manifest = model_directory.read_manifest(directory)
     assert manifest["data_fingerprint"] == "fingerprint"
-    assert {"sparsenmt", "git_revision", "recipe_sha256", "seed", "torch"} <= manifest["provenance"].keys()
+    assert {"sparsenmt", "git_revision", "git_dirty", "recipe_sha256", "seed", "torch"} <= manifest["provenance"].keys()
     for path in directory.rglob("*"):
         if path.is_file():
             assert path.suffix in {".json", ".yaml", ".safetensors", ".model", ".txt", ".bin"}

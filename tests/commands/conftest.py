@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -14,9 +16,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sparsenmt.cli import run
+from sparsenmt.command import COMMANDS, REPORTS
 from sparsenmt.data.demo_corpus import write_demo_corpus
+from sparsenmt.metric import METRICS
 from sparsenmt.report import plots
-from tests.commands.support import Diagram, Result, Run, diagrams
+from sparsenmt.sparsity.registry import METHODS
+from sparsenmt.strategy import STRATEGIES
+from tests.commands.support import Diagram, Plugin, Result, Run, diagrams
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -102,6 +108,28 @@ def refused(command: Run, workspace: Path) -> Callable[..., str]:
         return result.err
 
     return call
+
+
+@pytest.fixture
+def plugin(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugin]:
+    """Write a module into the working directory and name it in SPARSENMT_PLUGINS; at the end all is forgotten."""
+    names: list[str] = []
+
+    def write(content: str, name: str = "") -> str:
+        name = name or f"odd_plugin_{len(names)}"
+        names.append(name)
+        (workspace / f"{name}.py").write_text(content, encoding="utf-8", newline="\n")
+        monkeypatch.setenv("SPARSENMT_PLUGINS", ",".join(names))
+        importlib.invalidate_caches()
+        return name
+
+    monkeypatch.syspath_prepend(workspace)
+    with ExitStack() as scopes:
+        for table in (METHODS, STRATEGIES, METRICS, REPORTS, COMMANDS):
+            scopes.enter_context(table.scope())
+        yield write
+    for name in names:
+        sys.modules.pop(name, None)
 
 
 @pytest.fixture

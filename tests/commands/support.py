@@ -37,6 +37,7 @@ class Result:
 
 
 Run = Callable[..., Result]
+Plugin = Callable[..., str]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.process import devices
 from sparsenmt.process.devices import device_memory
 from sparsenmt.process.progress import byte_text
-from sparsenmt.recipe.schema import Model, Training
+from sparsenmt.recipe.schema import ModelSection, Training
 from tests.assemble.test_model_directory import make_recipe
 
 CPU = torch.device("cpu")
@@ -43,7 +43,7 @@ def test_a_container_limits_the_memory(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_model_that_does_not_fit_is_refused_before_memory_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The parameters of 824 GB are counted without one of them."""
-    model = Model(preset="base", dimension=65536, feed_forward=262144)
+    model = ModelSection(preset="base", dimension=65536, feed_forward=262144)
     for module in (checks, assembled):
         monkeypatch.setattr(module, "device_memory", lambda device: 10**11)
     with pytest.raises(UserError, match=r"parameters take 2\.\d TB of memory; this machine has 100.0 GB") as caught:

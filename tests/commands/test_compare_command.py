@@ -14,7 +14,7 @@ from sparsenmt.assemble.bundle import open_model
 from sparsenmt.assemble.model_directory import read_recipe
 from sparsenmt.decoding import translate as translating
 from sparsenmt.decoding.decoding_time import DecodingTime
-from sparsenmt.decoding.translate import Translation
+from sparsenmt.decoding.translate import TranslatedLine
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.evaluation.significance import PairedTest, compare
 from sparsenmt.recipe.choices import SignificanceMethod
@@ -272,7 +272,7 @@ def of_seeds(models: list[str], monkeypatch: pytest.MonkeyPatch) -> Seeds:
                     scores={"bleu": value},
                     signatures={"bleu": ""},
                 )
-                speeds[label] = DecodingTime((0.1, 0.2), list[Translation]())
+                speeds[label] = DecodingTime((0.1, 0.2), list[TranslatedLine]())
         places, request = {label: Path(label) for label in recipes}, CompareRequest((Path("model"),))
         experiment = Experiment(comparing._experiment_models(places, recipes, "dense-0"), scoring)
         return ModelComparison(request, experiment, text, "dense-0", found, speeds if measured else {})

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor, nn
 
-from sparsenmt import errors
-from sparsenmt.errors import UserError
-from sparsenmt.model.sockets import Keys, check_results
-from sparsenmt.sparsity import registry
-from tests.commands.support import Run
+from tests.commands.support import Plugin, Run
 
 MODULE = """\
 import torch
@@ -58,24 +53,14 @@ Odd = Callable[..., tuple[str, ...]]
 
 
 @pytest.fixture
-def odd(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Odd]:
+def odd(plugin: Plugin) -> Odd:
     """Write a module of a method, to be loaded by the next command; the arguments of `train` with it."""
-    names = []
 
-    def write(content: str, socket: str = "transform", name: str = "") -> tuple[str, ...]:
-        name = name or f"odd_method_{len(names)}"
-        names.append(name)
-        (workspace / f"{name}.py").write_text(content, encoding="utf-8")
-        monkeypatch.setenv("SPARSENMT_PLUGINS", name)
-        monkeypatch.setattr(registry, "_loaded", False)
+    def write(content: str, socket: str = "transform") -> tuple[str, ...]:
+        plugin(content, "odd_method_0")
         return ("small.yaml", *(each.format(socket=socket) for each in ARGUMENTS))
 
-    monkeypatch.syspath_prepend(workspace)
-    monkeypatch.setattr(errors, "_outside", {})
-    with registry.scope():
-        yield write
-    for name in names:
-        sys.modules.pop(name, None)
+    return write
 
 
 def told(command: Run, workspace: Path, *arguments: str) -> str:
@@ -109,7 +94,7 @@ def test_what_a_transform_does_wrong(
     odd: Odd, command: Run, workspace: Path, change: dict[str, str], message: str
 ) -> None:
     shown = told(command, workspace, "train", *odd(MODULE.format(**(RIGHT | change))))
-    place = r"odd_method_0\.py(:\d+)?(, model\.attention\.encoder_self\.transform)?"
+    place = r"odd_method_0\.py(:\d+)?, model\.attention\.encoder_self\.transform, layer 1"
     assert re.search(rf"{place}: the transform method 'odd' {message}", shown), shown
 
 
@@ -118,7 +103,7 @@ def test_a_builder_without_a_result(odd: Odd, command: Run, workspace: Path) -> 
     content += "\n\n@register('transform', 'odd')\ndef make(options, *, site, heads):\n"
     content += "    Odd(options, site=site, heads=heads)\n"
     shown = told(command, workspace, "train", *odd(content))
-    where = "odd_method_0.py, model.attention.encoder_self.transform: the transform method 'odd'"
+    where = "odd_method_0.py, model.attention.encoder_self.transform, layer 1: the transform method 'odd'"
     assert f"{where} failed: TypeError: it builds None" in shown and "It is built as build(options, " in shown
 
 
@@ -132,12 +117,9 @@ def test_it_is_told_in_decoding_and_reports_too(odd: Odd, command: Run, workspac
         ("analyze", "density", "odd-model", "-i", "corpus/test.en"),
         ("score", "--model", "odd-model", "--source", "corpus/test.en", "--target", "corpus/test.de"),
     ):
-        sys.modules.pop("odd_method_0", None)
-        registry._methods.pop(("transform", "odd"), None)
-        registry._loaded = False
-        assert "odd_method_0.py:15: the transform method 'odd' failed: KeyError: 'x'" in told(
-            command, workspace, *words
-        )
+        importlib.reload(sys.modules["odd_method_0"])
+        place = "odd_method_0.py:15, model.attention.encoder_self.transform, layer 1"
+        assert f"{place}: the transform method 'odd' failed: KeyError: 'x'" in told(command, workspace, *words)
 
 
 def test_one_of_several_in_a_module_is_named(odd: Odd, command: Run, workspace: Path) -> None:
@@ -145,12 +127,14 @@ def test_one_of_several_in_a_module_is_named(odd: Odd, command: Run, workspace: 
     content = MODULE.format(**(RIGHT | {"result": "return weights[1000]"})) + more
     arguments = [each.replace("name: odd", "name: even") for each in odd(content)]
     shown = told(command, workspace, "train", *arguments)
-    assert "odd_method_0.py:15: the transform method 'even' failed: IndexError" in shown
+    place = "odd_method_0.py:15, model.attention.encoder_self.transform, layer 1"
+    assert f"{place}: the transform method 'even' failed: IndexError" in shown
 
 
 def test_a_pattern_is_named(odd: Odd, command: Run, workspace: Path) -> None:
     shown = told(command, workspace, "train", *odd(PATTERN.format(result="return queries.nothing"), "pattern"))
-    assert re.search(r"odd_method_0\.py:10: the pattern method 'odd' failed: AttributeError", shown), shown
+    place = r"odd_method_0\.py:10, model\.attention\.encoder_self\.pattern, layer 1"
+    assert re.search(f"{place}: the pattern method 'odd' failed: AttributeError", shown), shown
 
 
 @pytest.mark.parametrize(
@@ -182,16 +166,3 @@ def test_errors_of_the_program_itself_name_what_is_registered(
     result = command("train", *arguments)
     assert result.code == 1 and len(list(workspace.glob("sparsenmt-error-*"))) == 1
     assert "unexpected RuntimeError: ours (registered from outside: the transform method 'odd' (" in result.err
-
-
-def test_fixed_heads_have_a_row_for_each_query() -> None:
-    class Mean(nn.Module):
-        def forward(self, values: Tensor, keys: Keys, rows: int = 5) -> Tensor:
-            return values.mean(2, keepdim=True).expand(-1, -1, rows, -1)
-
-    module, places = Mean(), torch.zeros(2, 1, dtype=torch.long)
-    check_results(module, "the heads method 'mean'", "mean.py")
-    values, keys = torch.ones(2, 4, 3, 8), Keys(torch.ones(2, 3).bool(), places.expand(2, 5), places.expand(2, 3))
-    assert module(values, keys).shape == (2, 4, 5, 8)
-    with pytest.raises(UserError, match=r"'mean' returns torch.float32 \(2, 4, 3, 8\) in place of a floating-point"):
-        module(values, keys, 3)

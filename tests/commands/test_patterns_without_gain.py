@@ -44,12 +44,23 @@ def test_every_site_that_only_masks_is_named() -> None:
         },
         "memory": [{"name": "l0drop"}],
     }
-    section = schema.Model.model_validate({"preset": "tiny", **values})
+    section = schema.ModelSection.model_validate({"preset": "tiny", **values})
     with registered():
         model = build_model(section, source_size=9, target_size=9)
         notes = [f"{SITE}.encoder_self.pattern (bigbird): {SAID}", f"{SITE}.cross.pattern (toy_lookback): {SAID}"]
         assert patterns_without_gain(section, model) == notes
         assert without_gain(section, model)[:2] == notes and "(l0drop)" in without_gain(section, model)[2]
+
+
+@pytest.mark.parametrize(("position", "span", "notes"), [(False, False, 0), (True, False, 1), (True, True, 1)])
+def test_the_first_keys_are_gathered_where_scores_do_not_depend_on_distances(
+    position: bool, span: bool, notes: int
+) -> None:
+    site: dict[str, object] = {"pattern": {"name": "global", "k": 2}}
+    site |= {"position": {"name": "transformer_xl"}} if position else {}
+    site |= {"span": {"name": "adaptive_span"}} if span else {}
+    section = schema.ModelSection.model_validate({"preset": "tiny", "attention": {"encoder_self": site}})
+    assert len(patterns_without_gain(section, build_model(section, source_size=9, target_size=9))) == notes
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,7 @@ def test_one_of_several_processes_does_not_go_on_alone(
 ) -> None:
     """The others wait in the variant that failed: their next values would be exchanged with another variant's."""
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         tried.append(1)
         raise UserError("is full", where="disk", hint="Free it.")
 

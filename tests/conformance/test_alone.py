@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.conformance import checks
-from tests.conformance.cases import Case, alone
+from sparsenmt.testing import checks
+from sparsenmt.testing.cases import Case
+from tests.conformance.cases import alone
 from tests.conformance.support import bench_or_skip, each, run
 
 

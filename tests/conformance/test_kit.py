@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,22 +13,12 @@ from sparsenmt.model.memory import Memory
 from sparsenmt.model.sites import SITES
 from sparsenmt.model.sockets import FixedHeads, Gates, Keys
 from sparsenmt.sparsity import registry
-from tests.conformance import checks
-from tests.conformance.cases import (
-    DEFAULTS,
-    ENGINE_KEYS,
-    NORMS,
-    Bench,
-    Case,
-    Plug,
-    alone,
-    build,
-    mixes,
-    pairs,
-    plugs,
-    refused,
-)
-from tests.conformance.support import bench_or_skip, run
+from sparsenmt.testing import rules
+from sparsenmt.testing.bench import build, is_refused
+from sparsenmt.testing.cases import DEFAULTS, NORMS, Case, Plug, accepted
+from sparsenmt.testing.checks import BrokenRule
+from sparsenmt.testing.rules import broken, build_or_refuse, rule_of
+from tests.conformance.cases import ENGINE_KEYS, alone, methods, mixes, pairs, plugs
 from tests.toys import TOYS
 from tests.toys.faint_filter import FaintFilter
 from tests.toys.left_heads import LeftHeads
@@ -37,8 +26,6 @@ from tests.toys.lookback import Lookback
 from tests.toys.recency import Recency
 from tests.toys.scattered import Scattered
 from tests.toys.temperature import Temperature
-
-Check = Callable[[Bench], None]
 
 
 def case_of(*wanted: tuple[str, str], norm: Any = "pre") -> Case:
@@ -84,60 +71,93 @@ def above_the_mean(self: FaintFilter, memory: Memory) -> Gates:
     return Gates((memory.states.mean(-1) > memory.states.mean()).to(memory.states.dtype))
 
 
-BROKEN: list[tuple[str, type, Any, Case, Check]] = [
-    ("no mask", Temperature, future_scores, case_of(("decoder_self.transform", "toy_temperature")), checks.check_steps),
-    ("no counts", Temperature, uncounted, COUNTED, checks.check_compaction),
+def random_gates(self: FaintFilter, memory: Memory) -> Gates:
+    found = FAINT(self, memory)
+    return Gates((found.values + 0.2 * torch.rand_like(found.values)).clamp(0, 1), found.on_closed, found.losses)
+
+
+FAINT = FaintFilter.forward
+
+BROKEN: list[tuple[str, type, Any, Case, str]] = [
+    ("no mask", Temperature, future_scores, case_of(("decoder_self.transform", "toy_temperature")), "future"),
+    ("no mask, by steps", Temperature, future_scores, case_of(("decoder_self.transform", "toy_temperature")), "steps"),
+    ("no counts", Temperature, uncounted, case_of(("cross.transform", "toy_temperature")), "counts"),
+    ("no counts, compacted", Temperature, uncounted, COUNTED, "compaction"),
+    ("index of the query", Scattered, query_index, case_of(("decoder_self.pattern", "toy_scattered")), "positions"),
     (
-        "index of the query",
+        "index of the query, by steps",
         Scattered,
         query_index,
         case_of(("decoder_self.pattern", "toy_scattered")),
-        checks.check_steps,
+        "steps",
     ),
-    ("padded length", Scattered, padded_length, case_of(("encoder_self.pattern", "toy_scattered")), checks.check_alone),
-    ("reach too short", Lookback, wider, case_of(("encoder_self.pattern", "toy_lookback")), checks.check_bands),
-    ("reach and cache", Lookback, wider, case_of(("decoder_self.pattern", "toy_lookback")), checks.check_steps),
-    ("weight on padding", LeftHeads, with_padding, case_of(("encoder_self.heads", "toy_left")), checks.check_alone),
-    ("other weights", LeftHeads, with_padding, case_of(("cross.heads", "toy_left")), checks.check_listening),
-    ("unlike its bias", Recency, without_bias, case_of(("cross.transform", "toy_recency")), checks.check_fused),
-    ("gates by batch", FaintFilter, above_the_mean, case_of(("memory.output", "toy_faint")), checks.check_alone),
+    ("padded length", Scattered, padded_length, case_of(("encoder_self.pattern", "toy_scattered")), "batch"),
+    ("reach too short", Lookback, wider, case_of(("encoder_self.pattern", "toy_lookback")), "reach"),
+    ("reach and cache", Lookback, wider, case_of(("decoder_self.pattern", "toy_lookback")), "steps"),
+    ("weight on padding", LeftHeads, with_padding, case_of(("encoder_self.heads", "toy_left")), "padding"),
+    ("weight on padding, alone", LeftHeads, with_padding, case_of(("encoder_self.heads", "toy_left")), "batch"),
+    ("other weights", LeftHeads, with_padding, case_of(("cross.heads", "toy_left")), "weights"),
+    ("unlike its bias", Recency, without_bias, case_of(("cross.transform", "toy_recency")), "fused"),
+    ("gates by batch", FaintFilter, above_the_mean, case_of(("memory.output", "toy_faint")), "batch"),
+    ("random gates", FaintFilter, random_gates, case_of(("memory.output", "toy_faint")), "deterministic"),
 ]
 # Where each socket's function stands in its class.
 CALLED = {Temperature: "forward", Recency: "forward", FaintFilter: "forward"}
 
 
-@pytest.mark.parametrize(("owner", "broken", "case", "check"), [row[1:] for row in BROKEN], ids=[r[0] for r in BROKEN])
+@pytest.mark.parametrize(("owner", "damage", "case", "rule"), [row[1:] for row in BROKEN], ids=[r[0] for r in BROKEN])
 def test_broken_methods_are_caught(
-    monkeypatch: pytest.MonkeyPatch, owner: type, broken: Any, case: Case, check: Check
+    monkeypatch: pytest.MonkeyPatch, owner: type, damage: Any, case: Case, rule: str
 ) -> None:
-    run(build(case), check)
-    monkeypatch.setattr(owner, CALLED.get(owner, "__call__"), broken)
-    with pytest.raises((AssertionError, RuntimeError)):
-        run(build(case), check)
+    assert broken(rule_of(rule), build(case)) == (True, None)
+    monkeypatch.setattr(owner, CALLED.get(owner, "__call__"), damage)
+    applies, message = broken(rule_of(rule), build(case))
+    assert applies and message is not None
 
 
-def test_refusals_are_listed() -> None:
-    def refuse(case: Case) -> Bench:
+def test_refusals_are_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(case: Case, seed: int) -> None:
         raise UserError("this has no meaning")
 
-    with pytest.raises(AssertionError, match="not listed"):
-        bench_or_skip(case_of(), refuse)
+    monkeypatch.setattr(rules, "build_with", refuse)
+    with pytest.raises(BrokenRule, match=r"no method of .*toy_temperature declares it"):
+        build_or_refuse(case_of(("cross.transform", "toy_temperature")))
 
 
-def test_the_list_of_refusals_names_cases() -> None:
-    known = {str(case).partition("-")[2] for case in (*alone(), *pairs())}
-    assert refused() <= known
+def test_built_in_methods_have_reasons_of_their_own() -> None:
+    """What they declare in `refuses` they refuse themselves, with another message than the general one."""
+    refused = [plug for plug in plugs() if plug.refused]
+    assert len(refused) == 35
+    for plug in refused:
+        with pytest.raises(UserError) as caught:
+            build(Case((plug,)))
+        assert "has no meaning" not in caught.value.message
+
+
+def test_what_is_declared_is_refused() -> None:
+    """A method need not raise where it declares that it has no meaning."""
+    quiet = registry.Method(
+        "transform", "quiet", registry.Options, lambda options, **_: Temperature(4), refuses=("cross", "pattern")
+    )
+    plug, cross = Plug("encoder_self.transform", quiet, {}), Plug("cross.transform", quiet, {})
+    build(Case((plug,)))
+    window = Plug.of("encoder_self.pattern", "window")
+    for case, words in ((Case((cross,)), "at cross"), (Case((plug, window)), "beside the pattern method 'window'")):
+        assert is_refused(case) and build_or_refuse(case) is None
+        with pytest.raises(UserError, match=f"quiet has no meaning {words}"):
+            build(case)
+    build(Case((plug, Plug.of("decoder_self.pattern", "window"))))
 
 
 def test_what_is_refused_alone_is_in_no_pair_and_no_mix() -> None:
-    listed = refused()
-    assert not any(str(plug) in listed for case in (*pairs(), *mixes()) for plug in case.plugs)
-    assert {str(case).partition("-")[2] for case in alone()} > {line for line in listed if "+" not in line}
+    assert not any(plug.refused for case in (*pairs(), *mixes()) for plug in case.plugs)
+    assert {plug.method.name for plug in plugs()} == {plug.method.name for plug in accepted(plugs())}
+    assert any(is_refused(case) for case in alone())
 
 
 def test_every_registered_method_is_tried() -> None:
     tried = {(plug.method.socket, plug.method.name) for plug in plugs()} | {*DEFAULTS.items()}
-    everything = {(m.socket, m.name) for m in (*registry.all_methods(), *TOYS)}
+    everything = {(m.socket, m.name) for m in methods()}
     assert everything == tried and {toy.socket for toy in TOYS} == set(registry.SOCKETS)
     places = {plug.place for plug in plugs()}
     assert places >= {f"{site}.{socket}" for site in SITES for socket in ("pattern", "transform", "heads")}

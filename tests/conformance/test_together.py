@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance import checks
-from tests.conformance.cases import FAST_PAIRS, THOROUGH_PAIRS, Case, mixes, pairs
+from sparsenmt.testing import checks
+from sparsenmt.testing.cases import Case
+from tests.conformance.cases import FAST_PAIRS, THOROUGH_PAIRS, mixes, pairs
 from tests.conformance.support import bench_or_skip, run
 from tests.examples import examples
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from sparsenmt.data.dataset import Dataset, DatasetWriter
-from sparsenmt.data.features import word_frequency
-from sparsenmt.data.features.feature_set import FeatureSet
+from sparsenmt.data.features import source_features, word_frequency
+from sparsenmt.data.features.feature_set import FeatureSet, need_tags
+from sparsenmt.data.features.source_features import FeatureInputs, SourceFeature, register_feature
+from sparsenmt.data.tagging.source_tagger import SourceSentences
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE, UNK
 from sparsenmt.data.word_boundaries import word_ids
@@ -161,3 +163,83 @@ def test_no_features(tmp_path: Path, lines: Lines) -> None:
     assert features.compute([5, EOS], "x") == {}
     features.save(tmp_path / "none")
     assert FeatureSet.load(tmp_path / "none", tokenizers).names == ()
+
+
+# Features from outside the package
+
+
+class Letters(SourceFeature):
+    """The number of letters of a token, less what the most frequent one has."""
+
+    files = ("letters.bin",)
+    wrong: Callable[[np.ndarray], object] | None = None
+
+    @classmethod
+    def fit(cls, inputs: FeatureInputs, corpora: Sequence[Dataset]) -> Letters:
+        return cls(inputs, np.array([1], dtype=np.uint64))
+
+    def compute(self, sources: SourceSentences) -> np.ndarray:
+        names = self.inputs.tokenizer.pieces(sources.ids.tolist())
+        found = np.array([len(name) for name in names], dtype=np.int64) - int(self.state[0][0])
+        return found if self.wrong is None else self.wrong(found)  # type: ignore[return-value]
+
+
+@pytest.fixture
+def letters(monkeypatch: pytest.MonkeyPatch) -> type[Letters]:
+    monkeypatch.setitem(source_features.FEATURES, "letters", Letters)
+    return Letters
+
+
+def test_a_feature_from_outside_is_fitted_saved_and_computed(tmp_path: Path, lines: Lines, letters: object) -> None:
+    tokenizers, _ = fitted(tmp_path, "word", lines(50), size=200)
+    features = FeatureSet.fit(["letters", "word_id"], tokenizers, [])
+    features.save(tmp_path / "features")
+    line = lines(1, seed=3)[0]
+    ids = [*tokenizers.source.encode(line), EOS]
+    expected = [len(name) - 1 for name in tokenizers.source.pieces(ids)]
+    for each in (features, FeatureSet.load(tmp_path / "features", tokenizers)):
+        assert each.names == ("letters", "word_id") and each.compute(ids, line)["letters"].tolist() == expected
+
+
+def test_names_are_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_features, "FEATURES", dict(source_features.FEATURES))
+    assert register_feature("letters")(Letters) is Letters
+    assert register_feature("letters")(Letters) is Letters, "its module may be imported again"
+    other = type("Other", (SourceFeature,), {"files": ("other.bin",), "__module__": "elsewhere"})
+    taken = type("Other", (SourceFeature,), {"files": ("letters.bin",), "__module__": "elsewhere"})
+    for name, feature, message in (
+        ("letters", other, "'letters' is registered already, by .*test_features"),
+        ("word_id", other, "'word_id' is registered already"),
+        ("Word id", other, "is no name of a source feature"),
+        ("one", other, "'other.bin' is no file of source feature 'one'"),
+        ("letter", taken, "'letters.bin' is no file of source feature 'letter'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            register_feature(name)(feature)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        (lambda found: found[:-1], r"int64 \(2,\), not \(3,\) integers"),
+        (lambda found: found / 2, r"float64 \(3,\)"),
+        (lambda found: found - 100, r"int64 \(3,\), not \(3,\) integers from 0"),
+        (lambda found: found + 2**31, "integers from 0 to 2,147,483,647"),
+        (lambda found: found.tolist(), "gives list"),
+    ],
+)
+def test_what_a_feature_gives_is_checked(
+    tmp_path: Path, lines: Lines, letters: type[Letters], monkeypatch: pytest.MonkeyPatch, wrong: object, what: str
+) -> None:
+    tokenizers, _ = fitted(tmp_path, "word", lines(50), size=200)
+    features = FeatureSet.fit(["letters"], tokenizers, [])
+    monkeypatch.setattr(letters, "wrong", staticmethod(wrong))
+    with pytest.raises(UserError, match="the source feature 'letters' .*" + what) as error:
+        features.compute([5, 6, EOS], "")
+    assert error.value.where == __file__
+
+
+def test_a_feature_that_is_not_registered_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="unknown source feature 'nothing'") as error:
+        need_tags(["nothing"])
+    assert "SPARSENMT_PLUGINS" in str(error.value.hint) and "word_id" in str(error.value.hint)

@@ -16,7 +16,7 @@ from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding import ahead
 from sparsenmt.decoding.ahead import concatenate_compacted, encode_ahead, regroup
 from sparsenmt.decoding.forced_decoding import score_pairs
-from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
+from sparsenmt.decoding.translate import TranslatedLine, sparsity_rate, translate_lines
 from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.errors import UserError
 from sparsenmt.model.memory import Memory
@@ -50,16 +50,16 @@ def gated_bundle(closed: str = "zero", place: str = "output", dtype: torch.dtype
     return bundle
 
 
-def translate(bundle: TinyBundle, lines: Sequence[str], compact: bool = True, **values: object) -> list[Translation]:
+def translate(bundle: TinyBundle, lines: Sequence[str], compact: bool = True, **values: object) -> list[TranslatedLine]:
     options = Decoding.model_validate({"max_length_factor": 0.5, "max_length_offset": 3, "batch_tokens": 200, **values})
     return list(translate_lines(bundle, input_lines(lines), options, compact=compact))
 
 
-def all_texts(translations: Sequence[Translation]) -> list[list[str]]:
+def all_texts(translations: Sequence[TranslatedLine]) -> list[list[str]]:
     return [each.best_texts(len(each.hypotheses)) for each in translations]
 
 
-def assert_same(found: Sequence[Translation], expected: Sequence[Translation]) -> None:
+def assert_same(found: Sequence[TranslatedLine], expected: Sequence[TranslatedLine]) -> None:
     assert all_texts(found) == all_texts(expected)
     assert [each.closed for each in found] == [each.closed for each in expected]
     for mine, theirs in zip(found, expected, strict=True):

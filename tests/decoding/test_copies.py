@@ -18,7 +18,7 @@ from sparsenmt.decoding.copies import copied_spans, copied_texts
 from sparsenmt.decoding.documents import translate_documents
 from sparsenmt.decoding.inputs import SourceLine, make_source, read_sources
 from sparsenmt.decoding.scores import Hypothesis
-from sparsenmt.decoding.translate import Translation, translate_lines
+from sparsenmt.decoding.translate import TranslatedLine, translate_lines
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.recipe.schema import Decoding, Documents, TokenizerSection
 from tests.decoding.support import WORDS, TinyBundle, invented_lines, tiny_bundle
@@ -45,7 +45,7 @@ def unknowing(*, kind: str = "word", lift: float = 3.0) -> TinyBundle:
     return bundle_of(bundle.model, bundle, lift=lift)
 
 
-def translate(bundle: Any, lines: list[str], **values: Any) -> list[Translation]:
+def translate(bundle: Any, lines: list[str], **values: Any) -> list[TranslatedLine]:
     options = Decoding.model_validate({"max_length_factor": 1, "max_length_offset": 3, **values})
     return list(translate_lines(bundle, input_lines(lines), options))
 

@@ -14,7 +14,7 @@ from sparsenmt.data.shortlist import Shortlist
 from sparsenmt.data.tokenizers.frame import Frame, FramePair
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.data.vocabulary import SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
-from sparsenmt.decoding.translate import Translation, translate_lines
+from sparsenmt.decoding.translate import TranslatedLine, translate_lines
 from sparsenmt.engine.build import packs
 from sparsenmt.engine.native_engine import NativeEngine
 from sparsenmt.native.kernels import kernels
@@ -32,7 +32,7 @@ METHODS: list[dict[str, Any]] = [
 LINES = invented_lines(12, 3)
 
 
-def translate(bundle: TinyBundle, lines: list[str], method: dict[str, Any], **values: object) -> list[Translation]:
+def translate(bundle: TinyBundle, lines: list[str], method: dict[str, Any], **values: object) -> list[TranslatedLine]:
     options = Decoding.model_validate({"max_length_factor": 0.5, "max_length_offset": 3, **method, **values})
     return list(translate_lines(bundle, input_lines(lines), options))  # type: ignore[arg-type]
 

@@ -13,7 +13,7 @@ from sparsenmt.decoding.single_hypothesis import Pick, SingleHypothesisSearch
 from sparsenmt.decoding.strategies import EncodedBatch, Results, Strategy, strategy_of
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.recipe.schema import Decoding
-from sparsenmt.strategy import STRATEGIES, StrategyEntry
+from sparsenmt.strategy import STRATEGIES, register_strategy
 from tests.decoding.support import invented_lines, tiny_bundle
 
 
@@ -44,8 +44,13 @@ class EmptySearch(Strategy):
 
 
 @pytest.mark.parametrize("strategy", [WorstSearch, EmptySearch])
-def test_a_new_strategy(strategy: type[Strategy], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(STRATEGIES, strategy.name, StrategyEntry(f"{__name__}:{strategy.__name__}"))
+def test_a_new_strategy(strategy: type[Strategy]) -> None:
+    with STRATEGIES.scope():
+        register_strategy(strategy.name)(strategy)
+        _translates(strategy)
+
+
+def _translates(strategy: type[Strategy]) -> None:
     options = Decoding.model_validate({"max_length_factor": 1.0, "max_length_offset": 0})
     lines = input_lines(invented_lines(10, 1))
     found = list(translate_lines(tiny_bundle(), lines, options.model_copy(update={"method": strategy.name})))

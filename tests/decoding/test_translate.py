@@ -12,7 +12,7 @@ import torch
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding import translate as translate_module
-from sparsenmt.decoding.translate import Translation, one_line, sparsity_rate, translate_lines
+from sparsenmt.decoding.translate import TranslatedLine, one_line, sparsity_rate, translate_lines
 from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.errors import UserError
 from sparsenmt.model.memory import Memory
@@ -29,15 +29,15 @@ def options(**values: object) -> Decoding:
     return Decoding.model_validate({"max_length_factor": 0.5, "max_length_offset": 3, **values})
 
 
-def translate(bundle: TinyBundle, lines: Sequence[str], **values: object) -> list[Translation]:
+def translate(bundle: TinyBundle, lines: Sequence[str], **values: object) -> list[TranslatedLine]:
     return list(translate_lines(bundle, input_lines(lines), options(**values)))
 
 
-def all_texts(translations: Sequence[Translation]) -> list[list[str]]:
+def all_texts(translations: Sequence[TranslatedLine]) -> list[list[str]]:
     return [each.best_texts(len(each.hypotheses)) for each in translations]
 
 
-def assert_same(found: Sequence[Translation], expected: Sequence[Translation]) -> None:
+def assert_same(found: Sequence[TranslatedLine], expected: Sequence[TranslatedLine]) -> None:
     assert all_texts(found) == all_texts(expected)
     for mine, theirs in zip(found, expected, strict=True):
         for a, b in zip(mine.hypotheses, theirs.hypotheses, strict=True):

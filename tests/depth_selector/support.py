@@ -9,7 +9,7 @@ from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.depth_selector.classifier import DepthClassifier
 from sparsenmt.depth_selector.selector import Selector
-from sparsenmt.recipe.schema import Model
+from sparsenmt.recipe.schema import ModelSection
 from sparsenmt.recipe.schema import TokenizerSection as TokenizerOptions
 from tests.decoding.support import TinyBundle, invented_lines
 
@@ -21,7 +21,7 @@ def deep_bundle(dtype: torch.dtype = torch.float64) -> TinyBundle:
     """Its translations differ from depth to depth."""
     tokenizer = train_tokenizer(TokenizerOptions.model_validate({"kind": "char", "vocabulary_size": 60}), LINES)
     shape = {"dimension": 16, "feed_forward": 32, "heads": 2, "encoder_layers": 2, "decoder_layers": 3}
-    section = Model.model_validate({**shape, "depth": {"name": "tied_multi"}})
+    section = ModelSection.model_validate({**shape, "depth": {"name": "tied_multi"}})
     model = build_model(section, source_size=tokenizer.size, target_size=tokenizer.size, seed=3)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(5)

@@ -102,7 +102,7 @@ def test_modules(page: Path) -> None:
         assert (ROOT / path).is_file(), path
 
 
-@pytest.mark.parametrize("page", [*CODE, DOCS / "reference/code.md", DOCS / "guides/extension.md"], ids=name)
+@pytest.mark.parametrize("page", [*CODE, DOCS / "reference/code.md", DOCS / "guides/extending.md"], ids=name)
 def test_places_in_the_code(page: Path) -> None:
     """Pages about the code name files below the package, or below the checkout."""
     paths = re.findall(r"`([\w./-]+\.py)`", page.read_text(encoding="utf-8"))

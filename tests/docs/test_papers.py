@@ -16,7 +16,7 @@ import torch
 from sparsenmt.assemble.checks import load_recipe
 from sparsenmt.assemble.model import build_model
 from sparsenmt.cli import COMMANDS
-from sparsenmt.recipe.schema import Model, Recipe
+from sparsenmt.recipe.schema import ModelSection, Recipe
 from sparsenmt.recipe.sweep import read_sweep
 from sparsenmt.workflows.training.sweep import plan_sweep
 
@@ -60,7 +60,7 @@ def recipe_name(words: list[str], folder: str) -> int | None:
 @functools.cache
 def parameters_of(section: str, vocabulary: int) -> int:
     """The parameters of the model of a recipe's section, built without its numbers."""
-    options = Model.model_validate_json(section)
+    options = ModelSection.model_validate_json(section)
     with torch.device("meta"):
         model = build_model(options, source_size=vocabulary, target_size=vocabulary)
     assert len(model.encoder.steps) == options.encoder_layers

@@ -18,7 +18,7 @@ from sparsenmt.evaluation.score_table import table
 from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.evaluation.significance import PairedTest, compare
 from sparsenmt.metric import METRICS as ALL
-from sparsenmt.metric import Metric
+from sparsenmt.metric import register_metric
 
 METRICS = tuple(name for name, metric in ALL.items() if not metric.needs_documents)
 ROUGE = tuple(name for name in ALL if name.startswith("rouge"))
@@ -256,8 +256,13 @@ class SentenceAccuracy:
         return float(100 * sums[0] / sums[1])
 
 
-def test_a_new_metric_is_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ALL, "same", Metric("same", "accuracy", f"{__name__}:SentenceAccuracy"))
+def test_a_new_metric_is_one_registration() -> None:
+    with ALL.scope():
+        register_metric("same", "accuracy")(SentenceAccuracy)
+        _compares()
+
+
+def _compares() -> None:
     (score,) = corpus_scores(HYPOTHESES, [HYPOTHESES[:2] + OTHERS[2:], OTHERS], ScoringSettings(["same"]))
     assert (score.value, score.signature) == (50.0, "nrefs:2|same")
     (compared,) = compare(HYPOTHESES, OTHERS, [HYPOTHESES], ScoringSettings(["same"]), PairedTest(resamples=20))

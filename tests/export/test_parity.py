@@ -18,7 +18,7 @@ from sparsenmt.data.batching import pad
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPECIAL_TOKENS
 from sparsenmt.decoding.forced_decoding import score_pairs
-from sparsenmt.decoding.translate import Translation, translate_lines
+from sparsenmt.decoding.translate import TranslatedLine, translate_lines
 from sparsenmt.export.model_export import export_model
 from tests.export.support import LIMIT, LINES, VARIANTS, make_bundle
 
@@ -52,7 +52,7 @@ def outputs(bundle: Bundle, depth: Depth, beam: int) -> dict[int, list[int]]:
     return kept
 
 
-def _ended(translation: Translation) -> bool:
+def _ended(translation: TranslatedLine) -> bool:
     return all(each.ended and len(each.tokens) < LIMIT - 1 for each in translation.hypotheses)
 
 

@@ -7,6 +7,7 @@ with SPARSENMT_TEST_GPU=1: without that variable tests see no device.
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,7 +18,9 @@ from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import Source
 from sparsenmt.recipe.schema import Decoding
-from tests.conformance.cases import Bench, Case, alone, build
+from sparsenmt.testing.bench import Bench, build
+from sparsenmt.testing.cases import Case
+from tests.conformance.cases import alone
 
 CASES = alone()
 EXACT = 1e-8  # float64; sums in another order
@@ -30,7 +33,7 @@ def moved(bench: Bench, device: torch.device) -> Bench:
     source = bench.source
     features = {name: each.to(device) for name, each in source.features.items()}
     there = Source(source.tokens.to(device), source.valid.to(device), features)
-    return Bench(bench.case, bench.model.to(device), there, bench.target.to(device))
+    return replace(bench, model=bench.model.to(device), source=there, target=bench.target.to(device))
 
 
 def outputs(bench: Bench) -> dict[str, Tensor]:

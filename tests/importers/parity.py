@@ -71,7 +71,7 @@ class Imported:
 
     def model(self, dtype: torch.dtype = torch.float32) -> Transformer:
         """The model with the weights of the import."""
-        section = schema.Model.model_validate(self.found.recipe["model"])
+        section = schema.ModelSection.model_validate(self.found.recipe["model"])
         built = build_model(section, source_size=len(self.source_ids), target_size=len(self.target_ids), seed=0)
         built.load_state_dict(self.found.weights)
         return built.to(dtype).eval()

@@ -65,7 +65,9 @@ def logits(path: Path, folder: Path, source: list[int], target: list[int]) -> Te
     """(T + 1, U): this program's logits in Marian's order of tokens; ids are Marian's."""
     found = read_marian(path, [folder / "vocab.spm"])
     size = found.tokenizers.source.size
-    model = build_model(schema.Model.model_validate(found.recipe["model"]), source_size=size, target_size=size, seed=1)
+    model = build_model(
+        schema.ModelSection.model_validate(found.recipe["model"]), source_size=size, target_size=size, seed=1
+    )
     model.load_state_dict(found.weights)
     model.double().eval()
     assert found.tokenizers.source.pieces(range(4)) == ["<pad>", "<unk>", "<s>", "</s>"]

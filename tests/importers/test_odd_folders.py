@@ -41,7 +41,9 @@ class Imported:
         source, target = odd.languages if self.found.tokenizers.frames.languages else (None, None)
         self.frames: FramePair = self.found.tokenizers.frames.choose(source, target)
         sizes = {"source_size": len(self.source_ids), "target_size": len(self.target_ids)}
-        self._model = build_model(schema.Model.model_validate(self.found.recipe["model"]), **sizes, seed=0).eval()
+        self._model = build_model(
+            schema.ModelSection.model_validate(self.found.recipe["model"]), **sizes, seed=0
+        ).eval()
         self._model.load_state_dict(self.found.weights)
 
     def lines(self) -> list[list[int]]:

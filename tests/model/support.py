@@ -18,10 +18,10 @@ from tests.toys import registered
 SOURCE_SIZE, TARGET_SIZE = 24, 20
 
 
-def section(**keys: Any) -> schema.Model:
+def section(**keys: Any) -> schema.ModelSection:
     """The ``model`` section of a recipe for a small model without dropout."""
     sizes = {"dimension": 16, "feed_forward": 24, "heads": 4, "encoder_layers": 2, "decoder_layers": 2}
-    return schema.Model.model_validate({**sizes, "tie_embeddings": "none", "dropout": {"residual": 0.0}, **keys})
+    return schema.ModelSection.model_validate({**sizes, "tie_embeddings": "none", "dropout": {"residual": 0.0}, **keys})
 
 
 def fresh_model(seed: int = 1, **keys: Any) -> Transformer:

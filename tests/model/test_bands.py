@@ -10,12 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from sparsenmt.errors import UserError
 from sparsenmt.model import attend, attention, bands
 from sparsenmt.model.attend import attend_banded, attend_masked, restrict
 from sparsenmt.model.bands import BandLayout, band_layout, blocks, classes, joined, overlapping, unclassed
+from sparsenmt.model.first_batch import check_first_batch
 from sparsenmt.model.sockets import Keys, Transform
+from sparsenmt.plugins.failure import PluggedMethod, mark
 from sparsenmt.sparsity.block import BlockPattern
 from sparsenmt.sparsity.dilated import DilatedPattern
+from sparsenmt.sparsity.global_pattern import GlobalPattern
 from sparsenmt.sparsity.softmax import Softmax
 from sparsenmt.sparsity.topk import TopK
 from sparsenmt.sparsity.topk_oow import TopKOutOfWindow
@@ -25,6 +29,22 @@ from tests.toys.lookback import Lookback
 from tests.toys.recency import Recency
 
 B, H, E = 2, 3, 4
+
+
+class Ahead:
+    """What another pattern shows, and the first keys; queries at their positions see every key, if it is symmetric."""
+
+    def __init__(self, pattern: Any, first: int, symmetric: bool = True) -> None:
+        self.pattern, self.first, self.symmetric = pattern, first, symmetric
+        vars(self).update({k: getattr(pattern, k) for k in ("reach", "stride", "segment") if hasattr(pattern, k)})
+        self.contiguous = True  # of what is within reach: the first keys are not
+
+    def __call__(self, queries: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
+        ahead = (positions < self.first)[:, None, None, :]
+        from_there = (queries < self.first)[:, None, :, None] & torch.tensor(self.symmetric)
+        return ahead | from_there | self.pattern(queries, positions, visible)
+
+
 PATTERNS: dict[str, Callable[[bool], Any]] = {
     "window": lambda causal: WindowPattern(8, causal=causal),
     "one": lambda causal: WindowPattern(1, causal=causal),
@@ -34,6 +54,11 @@ PATTERNS: dict[str, Callable[[bool], Any]] = {
     "dilated": lambda causal: DilatedPattern(8, 3, causal=causal),
     "far": lambda causal: DilatedPattern(8, 17, causal=causal),  # so far that classes are sorted out
     "uneven": lambda causal: Lookback(3, 9),
+    "global": lambda causal: GlobalPattern(3, causal=causal),
+    "first and window": lambda causal: Ahead(WindowPattern(8, causal=causal), 2),
+    "first and block": lambda causal: Ahead(BlockPattern(5, causal=causal), 7),
+    "first and far": lambda causal: Ahead(DilatedPattern(8, 17, causal=causal), 3),
+    "first, seen alone": lambda causal: Ahead(WindowPattern(30, causal=causal), 20, symmetric=False),
 }
 TRANSFORMS: dict[str, Callable[[bool], Transform]] = {
     "softmax": lambda causal: Softmax(),
@@ -144,7 +169,42 @@ def test_gradients_of_bands_add_up(cut: BandLayout) -> None:
 @pytest.mark.parametrize("transform", ["softmax", "bias"])
 def test_a_few_heads_at_a_time(monkeypatch: pytest.MonkeyPatch, transform: str, at_once: int) -> None:
     monkeypatch.setattr(bands, "_AT_ONCE", at_once)
-    both(60, WindowPattern(8, causal=False), TRANSFORMS[transform](False), False, True)
+    for pattern in (WindowPattern(8, causal=False), Ahead(WindowPattern(8, causal=False), 3)):
+        both(60, pattern, TRANSFORMS[transform](False), False, True)
+
+
+def test_the_first_keys_are_those_of_the_first_positions() -> None:
+    """A later part of a text, as a segment without a memory, has none of them."""
+    pattern, transform = Ahead(WindowPattern(4, causal=True), 3), Softmax()
+    at = torch.arange(40, 140).expand(B, -1)
+    keys, tensors = Keys(torch.ones(at.shape, dtype=torch.bool), at, at), inputs(100)
+    found = attend_banded(*tensors, keys, transform, 0.0, pattern=pattern, causal=True)
+    expected = attend_masked(*tensors, restrict(keys, pattern, True), transform, 0.0)
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(("first", "reach"), [(-1, (4, 0)), ("2", (4, 0)), (1.0, (4, 0)), (3, None)])
+def test_what_a_plugin_says_of_the_first_keys_is_checked(first: Any, reach: Any) -> None:
+    pattern = Ahead(WindowPattern(5, causal=True), 2)
+    model = random_model(attention={"decoder_self": {"pattern": {"name": "window", "k": 5}}})
+    for number in range(2):
+        model.decoder.steps.at(number, "self").pattern = pattern
+    mark(pattern, PluggedMethod("the pattern method 'ahead'", "ahead.py", "model.attention.decoder_self.pattern"))
+    check_first_batch(model)
+    vars(pattern).update(first=first, reach=reach)
+    with pytest.raises(UserError, match=r"'ahead' has first=.* in place of a number of positions") as error:
+        check_first_batch(model)
+    assert error.value.where == "ahead.py, model.attention.decoder_self.pattern, layer 1"
+
+
+def test_the_first_keys_count_in_the_length_that_bands_need() -> None:
+    window, first = WindowPattern(8, causal=False), 5
+    plain = band_layout(window, False)
+    assert plain is not None and not plain.first
+    for symmetric, causal, more in ((True, False, 2 * first), (False, False, first), (True, True, first)):
+        cut = band_layout(Ahead(WindowPattern(8, causal=causal), first, symmetric), causal)
+        assert cut is not None and cut.first == first and cut.symmetric is (symmetric and not causal)
+        assert causal or cut.shortest == plain.shortest + more
 
 
 def test_heads_are_split_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,15 +247,17 @@ def test_scores_grow_with_the_length_and_the_reach(pattern: str, causal: bool) -
 
 
 @pytest.mark.parametrize(
-    ("choice", "kept"),
+    ("choice", "kept", "first"),
     [
-        ({"name": "window", "k": 5}, 5),
-        ({"name": "block", "k": 5}, 5),
-        ({"name": "dilated", "k": 3, "rate": 4}, 9),
-        ({"name": "global", "k": 2}, 40),
+        ({"name": "window", "k": 5}, 5, 0),
+        ({"name": "block", "k": 5}, 5, 0),
+        ({"name": "dilated", "k": 3, "rate": 4}, 9, 0),
+        ({"name": "global", "k": 2}, 1, 2),
+        ({"name": "global", "k": 50}, 1, 40),
+        ({"name": "bigbird", "k": 4}, 40, 0),
     ],
 )
-def test_the_cache_forgets_what_is_out_of_reach(choice: dict[str, Any], kept: int) -> None:
+def test_the_cache_forgets_what_is_out_of_reach(choice: dict[str, Any], kept: int, first: int) -> None:
     model, target = random_model(attention={"decoder_self": {"pattern": choice}}), random_target(2, 40)
     memory = model.encode(random_source((4, 6))).memories[2]
     cache = model.new_cache(memory)
@@ -203,6 +265,7 @@ def test_the_cache_forgets_what_is_out_of_reach(choice: dict[str, Any], kept: in
     torch.testing.assert_close(torch.cat(found, 1), model.decode(target, memory)[2], atol=1e-10, rtol=0)
     own = cache._steps.values()  # type: ignore[attr-defined]
     assert {each.values.content.shape[0] for each in own} == {kept}
+    assert {0 if each.first is None else each.first.shape[3] for each in own} == {first}
 
 
 def test_a_pattern_without_a_reach_has_no_bands() -> None:
@@ -215,7 +278,7 @@ def test_a_pattern_without_a_reach_has_no_bands() -> None:
     assert band_layout(Masking(), False) is None
 
 
-@pytest.mark.parametrize("name", ["window", "block", "dilated"])
+@pytest.mark.parametrize("name", ["window", "block", "dilated", "global"])
 @pytest.mark.parametrize("site", ["encoder_self", "decoder_self"])
 def test_a_model_gathers_bands_where_they_pay(site: str, name: str) -> None:
     model = random_model(attention={site: {"pattern": {"name": name, "k": 4}}})

@@ -26,6 +26,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "post-norm": {"norm": "post"},
     "filter": {"memory": [{"name": "toy_faint"}]},
     "window": {"attention": {"decoder_self": {"pattern": {"name": "toy_lookback", "left": 2}}}},
+    "the first keys": {"attention": {"decoder_self": {"pattern": {"name": "global", "k": 2}}}},
     "fixed heads": {"attention": {"decoder_self": {"heads": {"given": {"name": "toy_left"}}}}},
     "nothing learned": {"attention": {"decoder_self": {"heads": {"count": 2, "given": {"name": "toy_left"}}}}},
     "a block twice": {"depth": {"name": "toy_revisit"}},
@@ -171,6 +172,29 @@ def test_what_is_stored_is_what_naive_copies_give(keep: int | None, gradients: b
             continue  # nothing is reordered before the next step
         count = (6, 6, 4, 2, 9)[step // 18]
         rows = torch.randint(0, naive.shape[1], (count,))
+        cache.reorder(rows)
+        naive = naive[:, rows]
+
+
+def test_the_first_positions_stay_beside_the_last() -> None:
+    """Over many steps, with rows that are doubled, left out and reordered."""
+    torch.manual_seed(0)
+    memory = Memory(torch.zeros(3, 1, 8), torch.ones(3, 1, dtype=torch.bool), torch.zeros(3, 1, dtype=torch.long))
+    cache = KVCache(memory, keep=[4], first=[3])
+    naive = torch.empty(2, 3, 2, 0, 4)
+    for step, count in enumerate((1, 1, 1, 2, 1, 3, 1, 1, 6, 1)):
+        new = torch.randn(2, naive.shape[1], 2, count, 4)
+        before, naive = naive.shape[3], torch.cat([naive, new], 3)
+        cache.advance(new.shape[1], count)
+        stored, begin = cache.append(0, KeysValues(new[0], new[1]))
+        found = stored.gather()
+        assert found.keys is not None and begin == max(before - 4, 0)
+        first = 0 if before <= 4 else 3
+        assert stored.first_length == first and stored.length == first + before + count - begin
+        expected = torch.cat([naive[..., :first, :], naive[..., begin:, :]], 3)
+        torch.testing.assert_close(torch.stack([found.keys, found.values]), expected, atol=0, rtol=0)
+        assert cache.kept_bytes >= (4 * (first > 0) + first) * new[..., :1, :].nbytes
+        rows = torch.randint(0, naive.shape[1], ((6, 4, 2, 9)[step % 4],))
         cache.reorder(rows)
         naive = naive[:, rows]
 

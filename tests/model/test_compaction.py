@@ -89,6 +89,18 @@ def _after_a_layer(memory: Memory) -> Memory:
     return replace(memory, states=memory.states + 1, gated=False)
 
 
+def test_a_stand_in_that_a_filter_opens_again_is_open_to_the_next_one() -> None:
+    found = []
+    for compact in (False, True):
+        dropped = apply_gates(memory_of((4,)), Gates(torch.tensor([[1.0, 0, 0, 1]])), compact=compact)
+        assert dropped.open_entries().tolist() == ([[False, True, True]] if compact else [[True, False, False, True]])
+        layer = replace(dropped, states=dropped.states + 1, gated=False)
+        opened = apply_gates(layer, Gates(torch.ones(layer.valid.shape)), compact=compact)
+        assert bool(opened.open_entries().all())
+        found.append(apply_gates(opened, Gates(torch.full(opened.valid.shape, 0.5)), compact=compact).gates)
+    assert found[0] is not None and found[0].tolist() == [[0.5] * 4] and torch.equal(*found)
+
+
 def test_stand_ins_merge_or_stay_side_by_side() -> None:
     memory = memory_of()
     first = apply_gates(memory, Gates(torch.tensor(GATES["some"], dtype=torch.float64)), compact=True)

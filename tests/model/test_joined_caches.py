@@ -34,6 +34,7 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 LAYER_BY_LAYER: dict[str, dict[str, Any]] = {
     "a window": {"attention": {"decoder_self": {"pattern": {"name": "toy_lookback", "left": 2}}}},
+    "the first keys": {"attention": {"decoder_self": {"pattern": {"name": "global", "k": 3}}}},
     "another transform": {"attention": {"decoder_self": {"transform": {"name": "toy_temperature"}}}},
 }
 EACH = 2  # hypotheses a sentence

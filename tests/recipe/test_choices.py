@@ -6,25 +6,31 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from pydantic import BaseModel
 
 from sparsenmt.engine.build import DTYPES
 from sparsenmt.errors import UserError
 from sparsenmt.metric import METRICS, TEXT_METRICS
 from sparsenmt.recipe.choices import PRESETS, DecodingDtype
-from sparsenmt.recipe.schema import Decoding, Model, Validation
-from sparsenmt.recipe.sweep import SweepFile
+from sparsenmt.recipe.schema import Decoding, ModelSection, Validation
+from sparsenmt.recipe.table_names import MetricName, TableName
 from sparsenmt.strategy import STRATEGIES
 from tests.recipe.support import load_text
 
 
+def names_of(section: type[BaseModel], key: str) -> list[str]:
+    (check,) = section.model_fields[key].metadata
+    assert isinstance(check, TableName)
+    return list(check.names())
+
+
 def test_choices_are_those_of_the_tables() -> None:
-    validation = get_args(Validation.model_fields["metric"].annotation)
-    assert validation == ("loss", *(name for name, metric in METRICS.items() if metric.validates), *TEXT_METRICS)
+    validation = names_of(Validation, "metric")
+    assert validation == ["loss", *(name for name, metric in METRICS.items() if metric.validates), *TEXT_METRICS]
     assert "length" not in validation
-    (sweep,) = get_args(SweepFile.model_fields["metrics"].annotation)
-    assert get_args(sweep) == (*METRICS, *TEXT_METRICS) and "length" in get_args(sweep)
-    assert get_args(Decoding.model_fields["method"].annotation) == tuple(STRATEGIES)
-    assert get_args(get_args(Model.model_fields["preset"].annotation)[0]) == tuple(PRESETS)
+    assert list(get_args(MetricName)[1].names()) == [*METRICS, *TEXT_METRICS] and "length" in METRICS
+    assert names_of(Decoding, "method") == list(STRATEGIES)
+    assert get_args(get_args(ModelSection.model_fields["preset"].annotation)[0]) == tuple(PRESETS)
     assert get_args(DecodingDtype) == ("auto", *DTYPES)
 
 

@@ -13,7 +13,7 @@ import torch
 from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.forced_decoding import score_pairs
-from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
+from sparsenmt.decoding.translate import TranslatedLine, sparsity_rate, translate_lines
 from tests.slow.test_batch_invariance import NEAR_TIE, RELATIVE, SHARE, score, wide
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ def single(directory: Path) -> Bundle:
     return open_model(directory, device=torch.device("cpu"))
 
 
-def translate(bundle: Bundle, lines: list[str], *, compact: bool) -> list[Translation]:
+def translate(bundle: Bundle, lines: list[str], *, compact: bool) -> list[TranslatedLine]:
     return list(translate_lines(bundle, input_lines(lines), bundle.recipe.decoding, compact=compact))
 
 
@@ -33,7 +33,7 @@ def force(bundle: Bundle, sources: list[str], targets: list[str], *, compact: bo
     return [each.log_probability for each in score_pairs(bundle, input_lines(sources), targets, compact=compact)]
 
 
-def texts(translations: list[Translation]) -> list[str]:
+def texts(translations: list[TranslatedLine]) -> list[str]:
     return [each.text for each in translations]
 
 

@@ -19,7 +19,7 @@ BOTH = {"name": "recurrent"}
 
 def published(**depth: Any) -> int:
     """Parameters of the paper's shape: base, one table of 33k pieces for source, target and output."""
-    section = schema.Model.model_validate({**PRESETS["base"], "tie_embeddings": "all", "depth": depth})
+    section = schema.ModelSection.model_validate({**PRESETS["base"], "tie_embeddings": "all", "depth": depth})
     with torch.device("meta"):
         model = build_model(section, source_size=33_000, target_size=33_000)
     return sum(parameter.numel() for parameter in model.parameters())

@@ -18,9 +18,9 @@ from sparsenmt.recipe.load import load_resolved
 from sparsenmt.sparsity.entmax import AdaptiveEntmax, EntmaxOptions, alpha_of
 from sparsenmt.sparsity.registry import methods
 from sparsenmt.storage.tensors import load_tensors, save_tensors
+from sparsenmt.testing.bench import attention_steps
 from sparsenmt.training.precision import MasterWeights
 from sparsenmt.training.state import make_optimizer
-from tests.conformance.cases import attention_steps
 from tests.toys import registered
 
 
@@ -31,7 +31,7 @@ def model_with(*, depth: str = "plain", seed: int = 1, sites: tuple[str, ...] = 
         "depth": {"name": depth},
     }
     with registered():
-        return build_model(schema.Model.model_validate(section), source_size=20, target_size=20, seed=seed)
+        return build_model(schema.ModelSection.model_validate(section), source_size=20, target_size=20, seed=seed)
 
 
 def learned(model: nn.Module) -> dict[str, int]:
@@ -137,7 +137,7 @@ def test_what_has_no_meaning_is_refused_when_the_recipe_loads(options: dict[str,
 
 
 def test_sites_that_share_begin_alike() -> None:
-    section = schema.Model.model_validate(
+    section = schema.ModelSection.model_validate(
         {
             "attention": {
                 "encoder_self": {"transform": {"name": "entmax", "tie": "all", "init": 1.5}},

@@ -257,11 +257,11 @@ def test_two_threads_with_keys_of_their_own(monkeypatch: pytest.MonkeyPatch) -> 
         torch.testing.assert_close(found[name], expected(heads, two, None, or_self=False) @ values[1])
 
 
-def section(**site: Any) -> schema.Model:
-    return schema.Model.model_validate({**PRESETS["base"], "attention": {"encoder_self": site}})
+def section(**site: Any) -> schema.ModelSection:
+    return schema.ModelSection.model_validate({**PRESETS["base"], "attention": {"encoder_self": site}})
 
 
-def parameters(model: schema.Model) -> int:
+def parameters(model: schema.ModelSection) -> int:
     with torch.device("meta"):
         built = build_model(model, source_size=8, target_size=8)
     return sum(p.numel() for p in built.parameters())
@@ -324,13 +324,13 @@ REFUSED: list[tuple[str, Mapping[str, Any], str, str]] = [
 @pytest.mark.parametrize(("site", "values", "key", "what"), REFUSED)
 @pytest.mark.usefixtures("toys")
 def test_what_has_no_meaning_is_refused(site: str, values: Mapping[str, Any], key: str, what: str) -> None:
-    model = schema.Model.model_validate({**PRESETS["base"], "attention": {site: values}})
+    model = schema.ModelSection.model_validate({**PRESETS["base"], "attention": {site: values}})
     with pytest.raises(UserError, match=what) as caught:
         check_recipe(recipe(model))
     assert caught.value.where == f"model.attention.{site}.{key}" and caught.value.hint
 
 
-def recipe(model: schema.Model) -> schema.Recipe:
+def recipe(model: schema.ModelSection) -> schema.Recipe:
     data = {"directory": "d", "train": [{"source": "s", "target": "t"}], "dev": {"source": "s", "target": "t"}}
     whole = schema.Recipe.model_validate({"name": "x", "directory": "m", "data": data})
     return whole.model_copy(update={"model": model})
@@ -344,7 +344,7 @@ def test_what_has_a_meaning_is_accepted() -> None:
         "encoder_self": {"heads": {"given": {**FIXED, "learned": 1}}, **beside},
         "decoder_self": {"heads": left, **beside},
     }
-    check_recipe(recipe(schema.Model.model_validate({**PRESETS["base"], "attention": attention})))
+    check_recipe(recipe(schema.ModelSection.model_validate({**PRESETS["base"], "attention": attention})))
 
 
 def test_defaults_are_the_paper_s_systems() -> None:

@@ -94,11 +94,12 @@ def test_against_loops(name: str, options: dict[str, int], seen: Seen, site: str
 @each_local
 def test_a_reach_is_as_far_as_the_pattern_sees(name: str, options: dict[str, int], seen: Seen, site: str) -> None:
     pattern, length = built(name, site, options), 120
-    causal = site == "decoder_self"
-    if pattern.reach is None:
-        assert name == "global"
-        return
-    far = [i - j for i in range(length) for j in range(length) if seen(i, j, causal) and not (causal and j > i)]
+    causal, first = site == "decoder_self", getattr(pattern, "first", 0)
+    assert pattern.reach is not None and first == (options["k"] if name == "global" else 0)
+    assert all(seen(i, j, causal) for i in range(first, length) for j in range(first)), "the first keys"
+    assert all(seen(i, j, causal) for i in range(first) for j in range(length)), "their queries"
+    later = [(i, j) for i in range(first, length) for j in range(first, length) if not (causal and j > i)]
+    far = [i - j for i, j in later if seen(i, j, causal)] or [0]
     inside = max(pattern.reach) < length  # otherwise the text is shorter than the reach
     assert max(far) <= pattern.reach[0] and -min(far) <= pattern.reach[1]
     assert not inside or (max(far), -min(far)) == pattern.reach
@@ -228,8 +229,8 @@ def test_rows_of_their_own_positions_are_the_same(name: str) -> None:
 # Refusals
 
 
-def section(site: str, **choice: Any) -> schema.Model:
-    return schema.Model.model_validate({"attention": {site: {"pattern": choice}}})
+def section(site: str, **choice: Any) -> schema.ModelSection:
+    return schema.ModelSection.model_validate({"attention": {site: {"pattern": choice}}})
 
 
 @pytest.mark.parametrize("name", ["window", "block", "dilated", "global", "bigbird"])

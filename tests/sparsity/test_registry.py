@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import Field, ValidationError
 
-from sparsenmt.errors import UserError
 from sparsenmt.sparsity import registry
 from sparsenmt.sparsity.registry import BUILD_CONTEXT, SOCKETS, Options, register
 
@@ -53,9 +53,12 @@ def test_a_scope_ends_with_an_error_too() -> None:
 def test_a_name_is_taken_once_a_socket() -> None:
     with registry.scope():
         register("depth", "made_up")(build)
-        register("depth", "made_up")(build)  # importing a module again is no harm
+        register("depth", "made_up", options=Depth)(build)  # a module that is imported again replaces what it had
+        assert registry.get("depth", "made_up").options is Depth
         register("memory", "made_up")(another)
-        with pytest.raises(ValueError, match="registered already"):
+        with pytest.raises(
+            ValueError, match=r"the depth method 'made_up' is registered already, by .*: choose another"
+        ):
             register("depth", "made_up")(another)
 
 
@@ -86,22 +89,14 @@ def test_plugins_are_named_in_the_environment(tmp_path: Path, monkeypatch: pytes
     assert {"plain", "first_plugin", "second_plugin"} <= set(done.stdout.split())
 
 
-@pytest.mark.parametrize("missing", ["no_such_plugin", "broken_plugin"])
-def test_a_plugin_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    (tmp_path / "broken_plugin.py").write_text("import no_such_package\n", encoding="utf-8", newline="\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("SPARSENMT_PLUGINS", f" , {missing}")
-    monkeypatch.setattr(registry, "_loaded", False)
-    name = "no_such_package" if missing == "broken_plugin" else missing
-    with pytest.raises(UserError, match=f"there is no module '{name}'") as caught:
-        registry.methods()
-    assert caught.value.where == f"SPARSENMT_PLUGINS={missing}" and caught.value.hint
-
-
-def test_an_installed_plugin_that_is_broken_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint("mine", "sparsenmt.sparsity.registry:nothing", "sparsenmt.methods")
-    monkeypatch.setattr(registry.importlib.metadata, "entry_points", lambda group: [entry])
-    monkeypatch.setattr(registry, "_loaded", False)
-    with pytest.raises(UserError, match="the plugin cannot be loaded: ") as caught:
-        registry.methods()
-    assert caught.value.where == "entry point mine = sparsenmt.sparsity.registry:nothing"
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"options": dict}, "its options are no class derived from sparsenmt.sparsity.registry.Options"),
+        ({"requires": "word_id"}, "requires is one string"),
+        ({"examples": ({"time": 3},), "options": Depth}, "the example {'time': 3} does not fit its options: "),
+    ],
+)
+def test_arguments_are_checked(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"the depth method 'made_up': {re.escape(message)}"):
+        register("depth", "made_up", **arguments)

@@ -184,7 +184,7 @@ def test_out_of_window(width: int, k: int, causal: bool, left: int, right: int) 
 
 
 def test_out_of_window_has_no_meaning_at_cross_attention() -> None:
-    section = schema.Model.model_validate({"attention": {"cross": {"transform": {"name": "topk_oow"}}}})
+    section = schema.ModelSection.model_validate({"attention": {"cross": {"transform": {"name": "topk_oow"}}}})
     with pytest.raises(UserError, match="positions of the target and of the source cannot be compared"):
         build_model(section, source_size=9, target_size=9)
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from sparsenmt.sparsity import registry
 from sparsenmt.sparsity.registry import Method
+from sparsenmt.testing import bench
 
 _FILES = (
     *("tag_filter", "faint_filter", "temperature", "recency", "lookback", "scattered", "left_heads", "revisit"),
@@ -33,10 +34,5 @@ TOYS = _load()
 @contextmanager
 def registered() -> Iterator[None]:
     """While the context is open, recipes may name the toys."""
-    with registry.scope():
-        for toy in TOYS:
-            add = registry.register(
-                toy.socket, toy.name, options=toy.options, requires=toy.requires, examples=toy.examples
-            )
-            add(toy.build)
+    with bench.registered(TOYS):
         yield

@@ -23,10 +23,10 @@ class FadingSpan(Span):
 
     def forward(self, distances: Tensor) -> Tensor:
         factors = 1 - self.rates[:, None, None] * distances
-        return factors.clamp_min(0.01).masked_fill(distances > REACH, 0.0)
+        return factors.clamp(0.01, 1.0).masked_fill(distances > REACH, 0.0)
 
 
-@register("span", "toy_fading")
+@register("span", "toy_fading", refuses=("cross",))
 def build(options: Options, *, site: str, heads: int) -> FadingSpan:
     if site == "cross":
         raise ValueError("there are no distances")

@@ -27,7 +27,7 @@ class Slope(ScoreTerm):
         return self.slopes.to(q.dtype)[:, None, None] * q.mean(-1, keepdim=True) * roots
 
 
-@register("position", "toy_slope")
+@register("position", "toy_slope", refuses=("cross",))
 def build(options: Options, *, site: str, heads: int, size: int, **place: Any) -> Slope:
     if site == "cross":
         raise ValueError("there are no distances")

@@ -129,6 +129,20 @@ def test_what_the_log_says() -> None:
     assert progress.multipliers["l0"].closed == 0.25 and progress.multipliers["l0"].weight > 0
 
 
+def test_the_log_of_a_filter_without_a_loss() -> None:
+    progress, totals = Progress(update=1), UpdateTotals(target_tokens=50, source_tokens=40, sentences=4)
+    result = BatchResult(1.0, 2.0, {"l0": 0.8}, {"l0": 0.25, "freq": 0.5}, {"l0": 0.5, "freq": 0.0})
+    losses = {"l0": loss_of(weight=0.3)}
+    found = update_multipliers(losses, progress, result, totals)
+    assert {name: value for name, value in found.items() if "freq" in name} == {
+        **{"freq_closed": 0.5, "freq_partial": 0.0, "freq_open_per_sentence": 5.0},
+    }
+    assert found["l0_closed"] == 0.25 and not progress.multipliers
+    assert closed_shares(losses, found, 1) == ["l0 closed 25.0%", "freq closed 50.0%"]
+    alone = {name: value for name, value in found.items() if "freq" in name}
+    assert closed_shares({}, alone, 1) == ["closed 50.0%"]
+
+
 def test_multipliers_survive_a_checkpoint() -> None:
     progress = Progress(update=5, multipliers={"l0": Multiplier(0.1 + 0.2, 1 / 3, 0.7)})
     assert read_progress(progress.to_json()) == progress

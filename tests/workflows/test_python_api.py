@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 import sparsenmt
+from sparsenmt.cli import COMMANDS
+from sparsenmt.recipe.schema import Data, Decoding, Recipe, Training, Validation
 
 PROGRAM = """\
 import os
@@ -28,12 +30,19 @@ report = sparsenmt.prepare(recipe)
 assert not report.up_to_date
 sparsenmt.train(recipe)
 
+assert sparsenmt.load("model", checkpoint=2).bundle.weights_digest  # the run's only one
+try:
+    sparsenmt.load("model", checkpoint=[1, 2])
+except sparsenmt.UserError as error:
+    assert "there is no checkpoint of update 1" in str(error) and "There are: 2." in str(error)
 bundle = sparsenmt.open_model("model")
 lines = Path("corpus/test.en").read_text().splitlines()
 outputs = sparsenmt.translate_texts(bundle, lines, bundle.recipe.decoding)
 written = []
 sparsenmt.decode(sparsenmt.DecodeRequest(Path("model"), Path("corpus/test.en")), written.append)
-assert written == outputs and len(outputs) == 10
+assert written == outputs == sparsenmt.load("model").translate(lines).texts and len(outputs) == 10
+sparsenmt.decode("model", input="corpus/test.en", output="output", beam_size=2)
+assert Path("output").read_text().splitlines() == outputs
 
 use, options = sparsenmt.ModelUse(Path("model")), sparsenmt.ScoreOptions(("bleu", "chrf"))
 source, reference = Path("corpus/test.en"), Path("corpus/test.de")
@@ -42,13 +51,14 @@ assert [score.name for score in result.scores] == ["bleu", "chrf"] and result.se
 text = sparsenmt.TestText("test", source, reference)
 evaluation = sparsenmt.evaluate(Path("model"), text, sparsenmt.ScoringOptions(("bleu", "chrf")))
 assert [evaluation.scores[score.name] for score in result.scores] == [score.value for score in result.scores]
-sparsenmt.average(Path("model"), last=1, output=Path("last"))
+assert sparsenmt.score_model("model", "corpus/test.en", ["corpus/test.de"], options=options) == result
+assert sparsenmt.evaluate("model", text).scores == evaluation.scores
+assert sparsenmt.compare_models(["model"], speed=False, source="corpus/test.en", reference="corpus/test.de").tables
+sparsenmt.average("model", last=1, output="last")
 sliced = sparsenmt.slice_model(Path("last"), Path("sliced"))
 assert sliced.depth == (1, 1) and sliced.parameters == sliced.parameters_before
 
-finetuned = sparsenmt.finetune(
-    sparsenmt.FinetuneRequest(Path("model"), weights=(0.1, 0.3), updates=1, output=Path("gated"))
-)
+finetuned = sparsenmt.finetune("model", weights=(0.1, 0.3), updates=1, output="gated")
 assert finetuned.models == {"weight-0.1": Path("gated/weight-0.1"), "weight-0.3": Path("gated/weight-0.3")}
 assert [row["model"] for row in finetuned.report.tables[0].records()] == list(finetuned.models)
 
@@ -90,6 +100,40 @@ def test_a_program_needs_no_command_line(tmp_path: Path) -> None:
     assert result.stdout == "", "notes go to standard error"
 
 
+def documented() -> list[tuple[str, object]]:
+    """Every public name with what it is, and the public members of public classes."""
+    found = [(name, getattr(sparsenmt, name)) for name in sparsenmt.__all__[1:]]
+    members = [
+        (f"{name}.{member}", getattr(value, member))
+        for name, value in found
+        if isinstance(value, type)
+        for member in vars(value)
+        if not member.startswith("_")
+        and (callable(getattr(value, member)) or isinstance(vars(value)[member], property))
+    ]
+    return found + members
+
+
+def test_help_names_public_things_only() -> None:
+    """What a docstring names in backquotes is public: a name, a member, an argument, a command or a key of a recipe."""
+    everything = documented()
+    known = {name for name, _ in everything} | {name.split(".")[-1] for name, _ in everything}
+    for _, value in everything:
+        if isinstance(value, property):
+            continue
+        known |= set(getattr(value, "__annotations__", {}))
+        if callable(value) and value is not sparsenmt.DecodingOptions:
+            known |= set(signature(value).parameters)
+    known |= {key for section in (Recipe, Data, Decoding, Training, Validation) for key in section.model_fields}
+    private = {
+        (name, word)
+        for name, value in everything
+        for word in re.findall(r"(?<!`)`([A-Za-z_][\w.]*)`(?!`)", getattr(value, "__doc__", "") or "")
+        if not set(word.removeprefix("sparsenmt.").split(".")) <= known | COMMANDS.keys()
+    }
+    assert not private, "\n".join(sorted(map(str, private)))
+
+
 @pytest.mark.parametrize("name", sparsenmt.__all__)
 def test_every_public_name_is_there_and_documented(name: str) -> None:
     value = getattr(sparsenmt, name)
@@ -121,8 +165,10 @@ def lists() -> list[tuple[str, str]]:
     found = []
     for name in sparsenmt.__all__[1:]:
         public = getattr(sparsenmt, name)
-        if name == "UserError" or name.endswith(("Result", "Scores", "Evaluation", "Model")):  # results
-            continue
+        if isinstance(public, type) and not name.endswith(("Request", "Options", "Use", "Run", "Text", "Texts")):
+            continue  # a result
+        if public is sparsenmt.DecodingOptions:
+            continue  # a dictionary
         found += [
             (name, one.name)
             for one in signature(public).parameters.values()

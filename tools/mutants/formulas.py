@@ -141,7 +141,7 @@ FORMULAS = (
     ),
     *mutants_of(
         "sparsenmt/model/memory.py",
-        ("tests/sparsity/test_l0drop.py", "tests/model/test_gate_shares.py"),
+        ("tests/sparsity/test_l0drop.py", "tests/model/test_gate_shares.py", "tests/model/test_compaction.py"),
         (
             "a penalty over what is still a key",
             "positions = counts if self.source is None else self.source.to(values.dtype)",
@@ -154,9 +154,10 @@ FORMULAS = (
         ),
         (
             "stand-ins that are open",
-            "self.positions.clamp_min(0)) != 0) & (self.positions >= 0)",
-            "self.positions.clamp_min(0)) != 0)",
+            "opened = (self.gates != 0) & (self.entries >= 0)",
+            "opened = self.entries >= 0",
         ),
+        ("stand-ins that are never opened again", "opened.long()) > 0", "(opened & (self.entries > 0)).long()) > 0"),
     ),
     # L0Drop, rules, and the exactness of counts.
     *mutants_of(
@@ -189,8 +190,8 @@ FORMULAS = (
         ),
         (
             "gates that drop but do not scale",
-            "memory.states * values.unsqueeze(-1)",
-            "memory.states * (values != 0).unsqueeze(-1)",
+            "factors = values.unsqueeze(-1)",
+            "factors = (values != 0).unsqueeze(-1)",
         ),
         (
             "a stand-in that counts once",
@@ -408,6 +409,34 @@ FORMULAS = (
         "tests/model/test_embeddings.py",
         ("embeddings that are not scaled", " * math.sqrt(vectors.shape[2])", " * 1.0"),
         ("positions from 1", "return table[start:end]", "return table[start + 1 : end + 1]"),
+    ),
+    *mutants_of(
+        "sparsenmt/model/bands.py",
+        "tests/model/test_bands.py",
+        (
+            "a first key that stands in the band, too",
+            "device=keys.valid.device) >= first",
+            "device=keys.valid.device) >= first - 1",
+        ),
+        (
+            "first keys of another row",
+            "x[:, None, :first].expand(-1, len(part) // len(x), -1).flatten(0, 1)",
+            "x[:, :first].repeat(len(part) // len(x), 1)",
+        ),
+    ),
+    *mutants_of(
+        "sparsenmt/model/attend.py",
+        "tests/model/test_bands.py",
+        (
+            "queries at the first positions that see their bands alone",
+            "if not layout.symmetric:",
+            "if layout.first >= 0:",
+        ),
+    ),
+    *mutants_of(
+        "sparsenmt/model/kv_cache.py",
+        "tests/model/test_caches.py",
+        ("first positions of another hypothesis", "self.first.index_select(1, rows)", "self.first[:, rows * 0]"),
     ),
     *mutants_of(
         "sparsenmt/model/attend.py",

@@ -160,8 +160,8 @@ RESULTS = (
         ),
         (
             "entropies averaged after the heads",
-            "mean = seen.weights.mean(1).double()",
-            "mean = seen.weights[:, 0].double()",
+            "mean = seen.shares.mean(1).double()",
+            "mean = seen.shares[:, 0].double()",
         ),
     ),
     *mutants_of(

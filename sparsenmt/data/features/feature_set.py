@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.data.dataset import Dataset
-from sparsenmt.data.features.source_features import FEATURES, FeatureInputs, SourceFeature
+from sparsenmt.data.features.source_features import FEATURES, FeatureInputs, SourceFeature, file_of
 from sparsenmt.data.tagging.source_tagger import SourceSentences, SourceTagger
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
@@ -17,6 +17,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.storage.files import invalid_file, read_json, write_json
 
 _TAGGER = "tagging.json"
+_MOST = 2**31 - 1  # values are stored in 32 bits
 
 
 class FeatureSet:
@@ -104,7 +105,9 @@ class FeatureSet:
     ) -> dict[str, NDArray[np.int64]]:
         """Compute all features of several concatenated sentences: as `compute`, with (N,) ids and values."""
         sources = SourceSentences(ids, lines, tags)
-        return {name: feature.compute(sources) for name, feature in self._features.items()}
+        return {
+            name: _checked(name, feature, feature.compute(sources), ids) for name, feature in self._features.items()
+        }
 
 
 def need_tags(names: Collection[str]) -> bool:
@@ -116,6 +119,20 @@ def need_tags(names: Collection[str]) -> bool:
     return any([_feature_class(name).needs_tags for name in names])
 
 
+def _checked(name: str, feature: SourceFeature, values: object, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The values of a feature; UserError if they are not one small integer for each token."""
+    found = values if isinstance(values, np.ndarray) else np.empty(0)
+    fits = found.shape == ids.shape and found.dtype.kind in "iu"
+    if not fits or found.min(initial=0) < 0 or found.max(initial=0) > _MOST:
+        kind = f"{found.dtype} {found.shape}" if isinstance(values, np.ndarray) else type(values).__name__
+        raise UserError(
+            f"the source feature '{name}' gives {kind}, not {ids.shape} integers from 0 to {_MOST:,}",
+            where=file_of(type(feature)),
+            hint="Correct its `compute`: one number for each token, </s> included.",
+        )
+    return found.astype(np.int64, copy=False)
+
+
 def _feature_class(name: str) -> type[SourceFeature]:
     try:
         return FEATURES[name]
@@ -123,5 +140,6 @@ def _feature_class(name: str) -> type[SourceFeature]:
         raise UserError(
             f"unknown source feature {name!r}",
             where="model",
-            hint=f"Remove the method that reads it; this version knows: {', '.join(sorted(FEATURES))}.",
+            hint="Remove the method that reads it, or name the module that registers it in SPARSENMT_PLUGINS; known: "
+            f"{', '.join(sorted(FEATURES))}.",
         ) from None

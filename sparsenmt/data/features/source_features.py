@@ -1,16 +1,18 @@
 """The source features, integers for each source token, that sparsity methods may ask for.
 
-A feature is a class and one line in `FEATURES`. `prepare` fits its state on the training data, stores its values beside
-the tokens, and saves its state, so that the same values can be computed for any later input. The features of
-part-of-speech tags share one state, the `SourceTagger`.
+A feature is a class with a name (`register_feature`), here or in a plugin. `prepare` fits its state on the training
+data, stores its values beside the tokens, and saves its state, so that the same values can be computed for any later
+input. The features of part-of-speech tags share one state, the `SourceTagger`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +23,11 @@ from sparsenmt.data.tagging.source_tagger import SourceSentences, SourceTagger
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.errors import UserError
+from sparsenmt.plugins.failure import note_plugin
 from sparsenmt.storage.files import invalid_file, write_bytes
 
 _STORED = np.dtype("<u8")
+_PLAIN = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,12 @@ class FeatureInputs:
 
 
 class SourceFeature:
-    """A source feature with its fitted state: an array for each of `files`."""
+    """A source feature with its fitted state: an array for each of `files`.
+
+    Attributes:
+        inputs: the source's tokenizer, and the tagger.
+        state: the arrays.
+    """
 
     needs_text = False
     """True if `compute` reads the text; otherwise the lines may be empty."""
@@ -54,7 +63,7 @@ class SourceFeature:
     """Names of the files of the state; they begin with the feature's name."""
 
     def __init__(self, inputs: FeatureInputs, *state: NDArray[np.uint64]) -> None:
-        self._inputs, self._state = inputs, state
+        self.inputs, self.state = inputs, state
 
     @classmethod
     def fit(cls, inputs: FeatureInputs, corpora: Sequence[Dataset]) -> Self:
@@ -72,14 +81,51 @@ class SourceFeature:
 
     def save(self, directory: Path) -> None:
         """Write the state."""
-        for name, numbers in zip(self.files, self._state, strict=True):
+        for name, numbers in zip(self.files, self.state, strict=True):
             write_bytes(directory / name, numbers.astype(_STORED).tobytes())
 
     def compute(self, sources: SourceSentences) -> NDArray[np.int64]:
-        """The (N,) values, not negative. The values of a sentence do not depend on other sentences."""
+        """The (N,) values, integers from 0 to 2^31 - 1. Those of a sentence do not depend on other sentences."""
         raise NotImplementedError
 
 
+FEATURES: dict[str, type[SourceFeature]] = {}
+"""By name."""
+Feature = TypeVar("Feature", bound=type[SourceFeature])
+
+
+def register_feature(name: str) -> Callable[[Feature], Feature]:
+    """Decorate a class to register it as a source feature, which methods name in ``requires``.
+
+    Raises:
+        ValueError: another feature has this name, or the name or that of a file of the state is none for a file.
+    """
+    if not _PLAIN.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a source feature: small letters, digits and _")
+
+    def add(feature: Feature) -> Feature:
+        known = FEATURES.get(name)
+        if known is not None and (known.__module__, known.__qualname__) != (feature.__module__, feature.__qualname__):
+            raise ValueError(f"source feature {name!r} is registered already, by {file_of(known) or 'this program'}")
+        taken = {file for other, each in FEATURES.items() if other != name for file in each.files}
+        for file in feature.files:
+            if not _PLAIN.fullmatch(file.removesuffix(".bin")) or not file.startswith(name) or file in taken:
+                raise ValueError(f"{file!r} is no file of source feature {name!r}: write {name}.bin or {name}_PART.bin")
+        FEATURES[name] = feature
+        if (place := file_of(feature)) is not None:
+            note_plugin(f"the source feature '{name}'", feature.__module__, place)
+        return feature
+
+    return add
+
+
+def file_of(feature: type[SourceFeature]) -> str | None:
+    """The file of a feature from outside the package; None: it is one of the package."""
+    module = feature.__module__
+    return None if module == __name__ else getattr(sys.modules.get(module), "__file__", module)
+
+
+@register_feature("word_id")
 class WordId(SourceFeature):
     """``word_id``: the index, from 0, of the word that a token belongs to; ``</s>`` is a word of its own."""
 
@@ -93,9 +139,10 @@ class WordId(SourceFeature):
             )
 
     def compute(self, sources: SourceSentences) -> NDArray[np.int64]:
-        return word_ids(sources.ids, self._inputs.tokenizer)
+        return word_ids(sources.ids, self.inputs.tokenizer)
 
 
+@register_feature("frequency_rank")
 class FrequencyRank(SourceFeature):
     """``frequency_rank``: the rank of a token's word by its frequency in the training sources.
 
@@ -117,6 +164,7 @@ class FrequencyRank(SourceFeature):
         return self._ranks.ranks(sources.ids)
 
 
+@register_feature("frequency_coverage")
 class FrequencyCoverage(FrequencyRank):
     """``frequency_coverage``: the share of running words in the training sources, in 1/10,000 and rounded down, that
     are the token's word or a more frequent one.
@@ -135,6 +183,7 @@ class FrequencyCoverage(FrequencyRank):
         return coverage
 
 
+@register_feature("pos_category")
 class PosCategory(SourceFeature):
     """``pos_category``: the `WordCategory` of a token's word, as a number. ``</s>`` has 0; a token without a word, such
     as the space symbol of a character tokenizer, has REST.
@@ -143,9 +192,10 @@ class PosCategory(SourceFeature):
     needs_text = needs_tags = True
 
     def compute(self, sources: SourceSentences) -> NDArray[np.int64]:
-        return self._inputs.required_tagger.token_tags(sources).categories
+        return self.inputs.required_tagger.token_tags(sources).categories
 
 
+@register_feature("later_piece")
 class LaterPiece(SourceFeature):
     """``later_piece``: 1 for the second and later tokens of a split word, 0 for all others, ``</s>`` too.
 
@@ -155,17 +205,7 @@ class LaterPiece(SourceFeature):
     needs_text = needs_tags = True
 
     def compute(self, sources: SourceSentences) -> NDArray[np.int64]:
-        return self._inputs.required_tagger.token_tags(sources).later
-
-
-FEATURES: dict[str, type[SourceFeature]] = {
-    "word_id": WordId,
-    "frequency_rank": FrequencyRank,
-    "frequency_coverage": FrequencyCoverage,
-    "pos_category": PosCategory,
-    "later_piece": LaterPiece,
-}
-"""By name."""
+        return self.inputs.required_tagger.token_tags(sources).later
 
 
 def _read(path: Path) -> NDArray[np.uint64]:

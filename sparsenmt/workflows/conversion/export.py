@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from sparsenmt.assemble.bundle import open_model
+from sparsenmt.data.text import StrPath
 from sparsenmt.export import model_export
 from sparsenmt.export.plain_transformer import parameter_count
 from sparsenmt.process.progress import notify
@@ -14,8 +15,8 @@ from sparsenmt.workflows.decoding.depth_choice import at_depth
 
 
 def export_model(
-    model: Path,
-    output: Path,
+    model: StrPath,
+    output: StrPath,
     target: str,
     *,
     encoder_layers: int | None = None,
@@ -24,11 +25,14 @@ def export_model(
     """Write the model in a directory as a directory of CTranslate2 or Transformers.
 
     Args:
+        output: the directory to write.
+        target: ``ctranslate2`` or ``safetensors-hf``.
         encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
 
     Raises:
         UserError: the target cannot compute the model, its package is missing, or ``output`` exists.
     """
+    model, output = Path(model), Path(output)
     model_export.check_target(target, output)
     bundle = open_model(model, device=torch.device("cpu"), dtype=None)
     options = at_depth(bundle.model.plan, bundle.recipe.decoding, encoder_layers, decoder_layers)

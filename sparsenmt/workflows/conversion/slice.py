@@ -19,6 +19,7 @@ from sparsenmt.assemble import model_directory
 from sparsenmt.assemble.bundle import open_model
 from sparsenmt.assemble.checks import loss_names
 from sparsenmt.assemble.model import build_model
+from sparsenmt.data.text import StrPath
 from sparsenmt.model.depth_plan import Depth, DepthPlan
 from sparsenmt.model.transformer import own_exit
 from sparsenmt.recipe.method_choice import MethodChoice
@@ -61,8 +62,8 @@ class SlicedModel:
 
 
 def slice_model(
-    model: Path,
-    output: Path,
+    model: StrPath,
+    output: StrPath,
     *,
     encoder_layers: int | None = None,
     decoder_layers: int | None = None,
@@ -77,8 +78,9 @@ def slice_model(
         vocabulary: the texts whose tokens stay; None: all tokens stay.
 
     Raises:
-        UserError: the model has no such layer, ``output`` exists, or as `cut_vocabularies`.
+        UserError: the model has no such layer, ``output`` exists, or the vocabularies cannot be cut to the texts.
     """
+    model, output = Path(model), Path(output)
     check_absent(output)
     version = model_directory.model_version(model)
     bundle = open_model(model, dtype=None)

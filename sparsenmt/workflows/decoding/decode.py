@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from sparsenmt import __version__
+from sparsenmt.arguments import check_names, from_fields, strings_to_paths
 from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.assemble.estimates import without_gain
+from sparsenmt.assemble.model_directory import used_plugins
 from sparsenmt.data.documents import DocumentBlock
 from sparsenmt.data.input_line import InputLine
-from sparsenmt.data.text import check_readable, text_windows, write_lines
+from sparsenmt.data.text import StrPath, check_readable, text_windows, write_lines
 from sparsenmt.decoding import documents as document_decoding
 from sparsenmt.decoding.continuations import Continuation, continue_lines
 from sparsenmt.decoding.disabled_heads import read_disabled_heads
@@ -34,7 +36,7 @@ from sparsenmt.decoding.inputs import cut_summary, cut_warning
 from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.strategies import strategy_of
-from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
+from sparsenmt.decoding.translate import WINDOW, TranslatedLine, translate_lines
 from sparsenmt.decoding.unusual_text import LostSpaces, UnusualText
 from sparsenmt.depth_selector.selector import open_selector
 from sparsenmt.engine.build import dtype_name
@@ -70,7 +72,7 @@ class DecodeRequest(ModelOptions):
         output: file to write; None: the lines go to the caller of `decode`.
         tags: part-of-speech tags beside the input.
         documents: document ids beside the input.
-        settings: values of `schema.Decoding` that replace the recipe's.
+        settings: values of `DecodingOptions` that replace the recipe's.
         n_best: hypotheses to write for each line.
         as_json: write a JSON object for each line.
         dtype: of the matrix products; None: the recipe's.
@@ -99,6 +101,20 @@ class DecodeRequest(ModelOptions):
 
     def __post_init__(self) -> None:
         check_lists(disabled_heads=self.disabled_heads)
+        strings_to_paths(self)
+
+    @classmethod
+    def of(cls, model: StrPath, **options: Any) -> DecodeRequest:
+        """Make a request of its fields, and of keys of `decoding` in a recipe: ``beam_size=2``.
+
+        Raises:
+            TypeError: there is no such field or key.
+        """
+        own = {each.name for each in fields(cls)}
+        settings = {name: value for name, value in options.items() if name not in own}
+        check_names(settings, [*own, *schema.Decoding.model_fields])
+        given = {name: value for name, value in options.items() if name in own}
+        return cls(Path(model), **{**given, "settings": {**given.get("settings", {}), **settings}})
 
     def check(self) -> None:
         """Raise UserError for options and files that do not fit one another, before the model is loaded."""
@@ -129,12 +145,15 @@ class DecodeRequest(ModelOptions):
                 pass
 
 
+@from_fields(DecodeRequest, DecodeRequest.of)
 def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> None:
-    """Translate a text.
+    """Translate a text: ``decode("runs/de-en", input="text.de", output="text.en", beam_size=8)``.
 
     Processes that torchrun started share the windows of the text; the first one writes.
 
     Args:
+        request: or the model directory and, as keyword arguments, fields of `DecodeRequest` and keys of `decoding` in
+            a recipe.
         write: takes the output lines where `DecodeRequest.output` is None.
 
     Raises:
@@ -191,14 +210,48 @@ def decoding_options(base: schema.Decoding, settings: Mapping[str, Any], n_best:
     return options
 
 
-def _check_continuation(request: DecodeRequest, bundle: Bundle) -> None:
-    """Raise UserError for options that have no meaning for prompts, or a language model that cannot decode."""
-    options = {
-        **{"--tags": request.tags, "--documents": request.documents, "--encoder-layers": request.encoder_layers},
-        **{"--depth": request.select_depth, "--unknown copy": request.settings.get("unknown") == "copy"},
-        "--shortlist": request.settings.get("shortlist"),
-    }
-    for name, value in options.items():
+def search_options(
+    bundle: Bundle,
+    model: Path,
+    settings: Mapping[str, Any],
+    *,
+    n_best: int = 1,
+    encoder_layers: int | None = None,
+    decoder_layers: int | None = None,
+    without_meaning: Mapping[str, object] | None = None,
+) -> schema.Decoding:
+    """Return a model's decoding options with some of them replaced; all that a search depends on is checked.
+
+    Args:
+        model: its directory, for messages.
+        settings, n_best: as for `decoding_options`.
+        encoder_layers, decoder_layers: as for `at_depth`.
+        without_meaning: option -> value of those that a language model must not be given.
+
+    Raises:
+        UserError: an option or a language does not fit the model, or the model cannot decode.
+    """
+    if bundle.recipe.data.is_language_model:
+        refused = {"--encoder-layers": encoder_layers, "--unknown copy": settings.get("unknown") == "copy"}
+        refused |= {"--shortlist": settings.get("shortlist"), **(without_meaning or {})}
+        _check_continuation(bundle, model, refused)
+    elif settings.get("max_lines") is not None:
+        raise UserError(
+            "the model translates: every line has one line of output", where="--max-lines", hint="Leave it out."
+        )
+    _ = bundle.frames  # refuses a language that is missing, before anything is read or written
+    options = decoding_options(bundle.recipe.decoding, settings, n_best)
+    _ = bundle.shortlist(options)  # refuses one that cannot be used
+    return at_depth(bundle.model.plan, options, encoder_layers, decoder_layers)
+
+
+def _check_continuation(bundle: Bundle, model: Path, refused: Mapping[str, object]) -> None:
+    """Refuse options that have no meaning for the continuation of prompts, and models that cannot decode.
+
+    Args:
+        refused: option -> its value.
+    """
+    for name, value in refused.items():
         if value:
             raise UserError(
                 "has no meaning for a language model, which has no source", where=name, hint="Leave the option out."
@@ -206,7 +259,7 @@ def _check_continuation(request: DecodeRequest, bundle: Bundle) -> None:
     if not all(pattern.decodes for pattern in content_patterns(bundle.model.modules())):
         raise UserError(
             "the model cannot decode: later positions decide what a query sees",
-            where=str(request.model),
+            where=str(model),
             hint="Train with a pattern that looks back only (of `routing`: `assignment: nearest`).",
         )
 
@@ -227,7 +280,7 @@ class _Tally:
         self._cut = 0
         self._warnings: list[str] = []
 
-    def add(self, translation: Translation) -> None:
+    def add(self, translation: TranslatedLine) -> None:
         """Count a line or a block."""
         source = translation.source
         if self._unusual.add(*source.as_read) and self._typed and not self._told:
@@ -287,16 +340,16 @@ class _Translator:
 
     def __init__(self, request: DecodeRequest, bundle: Bundle, shared: SharedWindows) -> None:
         self.request, self.bundle, self.shared = request, bundle, shared
-        if bundle.recipe.data.is_language_model:
-            _check_continuation(request, bundle)
-        elif request.settings.get("max_lines") is not None:
-            raise UserError(
-                "the model translates: every line has one line of output", where="--max-lines", hint="Leave it out."
-            )
-        _ = bundle.frames  # refuses a language that is missing, before anything is read or written
-        options = decoding_options(bundle.recipe.decoding, request.settings, request.n_best)
-        self.options = at_depth(bundle.model.plan, options, request.encoder_layers, request.decoder_layers)
-        _ = bundle.shortlist(options)  # refuses one that cannot be used
+        refused = {"--tags": request.tags, "--documents": request.documents, "--depth": request.select_depth}
+        self.options = search_options(
+            bundle,
+            request.model,
+            request.settings,
+            n_best=request.n_best,
+            encoder_layers=request.encoder_layers,
+            decoder_layers=request.decoder_layers,
+            without_meaning=refused,
+        )
         self.selector = open_selector(request.model, bundle) if request.select_depth else None
         self.packing = packing_of(bundle, request.documents)
         # A person at a terminal waits for each answer; a file or a pipe is better sorted into large batches.
@@ -391,6 +444,15 @@ class _Translator:
             yield from found["outputs"]
             advance(sum(count for count, _ in found["outputs"]))
 
+    def _plugins(self) -> dict[str, str | None]:
+        """Return what the record says of plugins: the hash of the source of each, and its package and version."""
+        found: dict[str, str | None] = {}
+        recipe = self.bundle.recipe.model_copy(update={"decoding": self.options})
+        for each in used_plugins(recipe):
+            found[f"plugin {each.module}"] = each.sha256
+            found[f"version of the plugin {each.module}"] = each.release
+        return found
+
     def record(self, source: UnchangedFile) -> dict[str, Any]:
         """Return what the output's bytes depend on beside the numerics: only a run with the same record is resumed.
 
@@ -402,7 +464,8 @@ class _Translator:
             "tags": None if self.request.tags is None else sha256_file(self.request.tags),
             "documents": None if documents is None else sha256_file(documents),
             "packing": None if self.packing is None else self.packing.model_dump(mode="json"),
-            "model": self.bundle.identity().digest,
+            "model": self.bundle.identity().stored_digest,
+            **self._plugins(),
             "max_source_length": self.bundle.max_source_length,
             "decoding": self.options.recorded(),
             "selector": None if self.selector is None else self.selector.digest,
@@ -491,7 +554,7 @@ def report_mismatches(mismatches: Mismatches) -> None:
         notify(warning)
 
 
-def _render_line(translation: Translation, request: DecodeRequest, *, several_lines: bool) -> list[str]:
+def _render_line(translation: TranslatedLine, request: DecodeRequest, *, several_lines: bool) -> list[str]:
     """Return the output lines of one input line; ``several_lines``: an output may have several, which are escaped."""
     n_best, as_json = request.n_best, request.as_json
     texts = translation.best_texts(n_best)

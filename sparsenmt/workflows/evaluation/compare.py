@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from sparsenmt.analysis.labels import SITE_NAMES
+from sparsenmt.arguments import from_fields, strings_to_paths
 from sparsenmt.assemble.model_directory import read_recipe
 from sparsenmt.decoding.decoding_time import DecodingTime, time_decoding
-from sparsenmt.decoding.translate import Translation
+from sparsenmt.decoding.translate import TranslatedLine
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.evaluation.observation import SEEDS_NOTE, Observation, seeds_table
 from sparsenmt.evaluation.scorer import ScoringOptions
@@ -86,10 +87,15 @@ class CompareRequest(ModelRun):
 
     def __post_init__(self) -> None:
         check_lists(models=self.models)
+        strings_to_paths(self)
 
 
+@from_fields(CompareRequest, CompareRequest)
 def compare_models(request: CompareRequest) -> Report:
     """Evaluate models on one text, each by its own recipe's decoding options, and write the files asked for.
+
+    Args:
+        request: or its fields: ``compare_models(["runs/a", "runs/b"], speed=False)``.
 
     Raises:
         UserError: an option, a file or a model is not what it must be.
@@ -186,13 +192,13 @@ def _text_and_scoring(
 
 def _decoding_speeds(
     models: Mapping[str, Path], text: TestText, request: CompareRequest
-) -> dict[str, DecodingTime[list[Translation]]]:
+) -> dict[str, DecodingTime[list[TranslatedLine]]]:
     """Time models in turns on the first lines of a text; returns the seconds for each target token, `</s>` included.
 
     A model is read anew for each of its turns, so that no more than one is in memory.
     """
 
-    def translate(directory: Path) -> Callable[[Sequence[str]], list[Translation]]:
+    def translate(directory: Path) -> Callable[[Sequence[str]], list[TranslatedLine]]:
         bundle, size = request.open(directory), request.batch_sentences
         if size is not None:
             return lambda sources: translate_in_batches(bundle, text, len(sources), size)
@@ -206,7 +212,7 @@ def _decoding_speeds(
             rounds=request.rounds,
             advance=advance,
         )
-    found: dict[str, DecodingTime[list[Translation]]] = {}
+    found: dict[str, DecodingTime[list[TranslatedLine]]] = {}
     for label, each in times.items():
         best = [one.hypotheses[0] for one in each.result]
         found[label] = each.per(max(sum(len(one.tokens) + one.ended for one in best), 1))
@@ -228,7 +234,7 @@ class ModelComparison:
     text: Text
     baseline: str
     found: Mapping[str, Measured]
-    speeds: Mapping[str, DecodingTime[list[Translation]]]
+    speeds: Mapping[str, DecodingTime[list[TranslatedLine]]]
 
     @cached_property
     def observations(self) -> list[Observation]:

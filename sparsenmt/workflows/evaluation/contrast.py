@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from sparsenmt.arguments import from_fields, strings_to_paths
 from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.assemble.model_directory import MANIFEST, read_manifest, read_recipe
 from sparsenmt.data.input_line import input_lines
@@ -87,6 +88,7 @@ class ContrastRequest(ModelOptions):
             training=self.training,
             disabled_heads=self.disabled_heads,
         )
+        strings_to_paths(self)
 
     def check(self) -> None:
         """Raise UserError for options and files that do not fit one another, before anything is read."""
@@ -130,9 +132,18 @@ class ContrastResult:
     models: list[ModelDecisions]
     shown: Report | None
 
+    def __repr__(self) -> str:
+        return (
+            f"ContrastResult({len(self.suite.items):,} items, models: {', '.join(each.label for each in self.models)})"
+        )
 
+
+@from_fields(ContrastRequest, ContrastRequest)
 def contrast(request: ContrastRequest) -> ContrastResult:
     """Score a contrastive suite with every model, and write the files asked for.
+
+    Args:
+        request: or its fields: ``contrast(["runs/de-en"], suite="lingeval97.json")``.
 
     Raises:
         UserError: an option, a file, the suite or a model is not what it must be.

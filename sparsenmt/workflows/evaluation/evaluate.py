@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from sparsenmt.analysis.density import DensityCounter
 from sparsenmt.analysis.gates import LineBatches
@@ -15,11 +15,12 @@ from sparsenmt.analysis.observe import TargetLine, observe
 from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.assemble.model_directory import ModelIdentity, model_identity, parameter_count, read_recipe
 from sparsenmt.data.input_line import InputLine
+from sparsenmt.data.text import StrPath
 from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_aligned
 from sparsenmt.decoding.inputs import read_sources, warn_of_unusual_sources
 from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.decoding.strategies import strategy_of
-from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
+from sparsenmt.decoding.translate import TranslatedLine, sparsity_rate, translate_lines
 from sparsenmt.engine.numerics import numerics
 from sparsenmt.evaluation.metrics import check_scoring, corpus_scores
 from sparsenmt.evaluation.rouge import is_outdated
@@ -37,7 +38,7 @@ from sparsenmt.workflows.evaluation.evaluation_file import (
     evaluation_path,
     site_attention,
 )
-from sparsenmt.workflows.evaluation.reference_texts import TestText
+from sparsenmt.workflows.evaluation.reference_texts import TestText, shared_text
 
 _DEFAULTS = ScoringOptions()
 
@@ -58,6 +59,10 @@ class Evaluation(KeptEvaluation):
     scores: dict[str, float] = field(default_factory=dict)
     signatures: dict[str, str] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name} {value:.2f}" for name, value in self.scores.items())
+        return f"Evaluation({values}; {self.size}, sparsity {self.sparsity})"
+
     @property
     def sentences(self) -> int:
         """Number of lines."""
@@ -77,7 +82,7 @@ class Evaluation(KeptEvaluation):
         scoring: ScoringOptions = _DEFAULTS,
         test: PairedTest = BOOTSTRAP,
     ) -> dict[str, float]:
-        """Test the difference to another model by a metric; returns `Comparison.record` of it, kept or new."""
+        """Test the difference to another model by a metric; returns it with its interval and p-value, by name."""
 
         def make() -> Comparison:
             sources, references = text.read()
@@ -129,9 +134,9 @@ AS_IN_RECIPE = ModelRun()
 
 
 def evaluate(
-    directory: Path,
-    text: TestText,
-    scoring: ScoringOptions,
+    directory: StrPath,
+    text: TestText | Literal["test", "dev"] = "test",
+    scoring: ScoringOptions | None = None,
     *,
     attention: bool = True,
     run: ModelRun = AS_IN_RECIPE,
@@ -139,14 +144,19 @@ def evaluate(
     """Translate a text with a model by its recipe's options and measure it; kept results are not measured again.
 
     Args:
-        scoring: its metrics, and their settings; `fit_to_text` completes them if need be, and the names of scores
-            hold the tokenizer then.
+        directory: of the model.
+        text: or the text of that name in the model's recipe.
+        scoring: metrics and their settings; without a tokenizer the text chooses one, and the names of scores hold it
+            then; None: BLEU and chrF.
         attention: True to measure the attention along the reference, too.
         run: device and changes to the options.
 
     Raises:
         UserError: a file or the model is not what it must be.
     """
+    directory = Path(directory)
+    text = shared_text({directory.name: directory}, text, TestText) if isinstance(text, str) else text
+    scoring = scoring or ScoringOptions(("bleu", "chrf"))
     check_metrics_fit(text, scoring)
     identity = model_identity(directory)
     if scoring.unspaced is None:
@@ -203,7 +213,7 @@ def _path_and_key(
 
 def translate_text(
     bundle: Bundle, text: TestText, sources: Sequence[str], advance: Callable[[int], object] | None = None
-) -> tuple[list[str], list[Translation]]:
+) -> tuple[list[str], list[TranslatedLine]]:
     """Translate the first lines of a text by the recipe's options; returns the lines, and the model's outputs."""
     packing = None if text.documents is None else bundle.recipe.data.documents
     given = _input_lines(bundle, text, len(sources))
@@ -211,7 +221,7 @@ def translate_text(
     return lines, found
 
 
-def translate_in_batches(bundle: Bundle, text: TestText, count: int, size: int) -> list[Translation]:
+def translate_in_batches(bundle: Bundle, text: TestText, count: int, size: int) -> list[TranslatedLine]:
     """Translate the first lines of a text in batches of ``size`` lines of similar length, for timing."""
     lines = sorted(_input_lines(bundle, text, count), key=lambda line: len(line.text))
     options = bundle.recipe.decoding

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sparsenmt.arguments import strings_to_paths
 from sparsenmt.assemble.model_directory import read_recipe
 from sparsenmt.data.documents import read_document_ids
 from sparsenmt.data.text import check_readable, read_parallel
@@ -37,6 +38,9 @@ class TestText:
     reference: Path
     tags: Path | None = None
     documents: Path | None = None
+
+    def __post_init__(self) -> None:
+        strings_to_paths(self)
 
     def digests(self) -> dict[str, str | None]:
         """Return role -> hash of the file, None if there is none; UserError if a file cannot be read."""

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
+from sparsenmt.arguments import strings_to_paths
 from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.data.documents import DocumentBlock
 from sparsenmt.data.input_line import InputLine
-from sparsenmt.data.text import read_parallel, text_windows
+from sparsenmt.data.text import StrPath, read_parallel, text_windows
 from sparsenmt.decoding.disabled_heads import read_disabled_heads
 from sparsenmt.decoding.documents import Mismatches, block_windows, pack_pairs, source_lines, translate_blocks
 from sparsenmt.decoding.forced_decoding import PairScore, score_pairs
@@ -21,14 +22,14 @@ from sparsenmt.decoding.inputs import SourceLine, cut_warning, read_sources, war
 from sparsenmt.decoding.translate import WINDOW, translate_lines
 from sparsenmt.decoding.unusual_text import warn_of_unusual_lines
 from sparsenmt.errors import UserError, check_lists
-from sparsenmt.evaluation.metrics import Score, check_scoring, corpus_scores
+from sparsenmt.evaluation.metrics import Score, check_scoring, corpus_scores, scores_in_words
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
-from sparsenmt.evaluation.tokenizer_choice import fit_to_text, warn_of_tokens
+from sparsenmt.evaluation.tokenizer_choice import Options, fit_to_text, warn_of_tokens
 from sparsenmt.metric import METRICS
 from sparsenmt.process.progress import notify
 from sparsenmt.recipe.model_use import with_given
-from sparsenmt.recipe.schema import Decoding, Documents
+from sparsenmt.recipe.schema import Decoding, Documents, Recipe
 from sparsenmt.workflows.decoding.decode import report_mismatches
 from sparsenmt.workflows.decoding.depth_choice import at_depth
 from sparsenmt.workflows.decoding.input_text import (
@@ -54,6 +55,10 @@ class ScoreOptions(ScoringOptions):
     documents: Path | None = None
     test: PairedTest = field(default_factory=PairedTest)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        strings_to_paths(self)
+
     def checked(self, *, by_model: bool) -> ScoreOptions:
         """Return the options with the default metrics in place of none: with d-BLEU if documents are known.
 
@@ -61,11 +66,9 @@ class ScoreOptions(ScoringOptions):
             by_model: True where a model may read documents, too.
 
         Raises:
-            UserError: as for `check_scoring`, or the documents cannot be read.
+            UserError: a setting cannot be used, or changes nothing; or the documents cannot be read.
         """
-        usual = [name for name, metric in METRICS.items() if metric.default]
-        usual += [name for name, metric in METRICS.items() if metric.needs_documents and self.documents is not None]
-        options = self.with_default(usual)
+        options = _with_default(self, documents=self.documents is not None)
         check_scoring(options, documents=self.documents is not None, reads_documents=by_model)
         check_companion(self.documents, "document ids")
         return options
@@ -89,9 +92,10 @@ class ModelUse(ModelRun):
 
     def __post_init__(self) -> None:
         check_lists(disabled_heads=self.disabled_heads)
+        strings_to_paths(self)
 
     def read(
-        self, files: Sequence[Path], documents: Path | None, device: torch.device
+        self, files: Sequence[StrPath], documents: Path | None, device: torch.device
     ) -> tuple[list[list[str]], list[InputLine], Bundle, Decoding]:
         """Read line-aligned files, and open the model.
 
@@ -103,20 +107,21 @@ class ModelUse(ModelRun):
         """
         # Everything is read before the model is opened: a mistake shows at once.
         columns = _read_columns(files)
-        list(attach(columns[0], files[0], documents=documents))
+        list(attach(columns[0], str(files[0]), documents=documents))
         disabled = read_disabled_heads(self.model, self.disabled_heads)
         bundle = open_model(self.model, device=device, disabled=disabled, languages=self.languages)
         decoding = at_depth(bundle.model.plan, bundle.recipe.decoding, self.encoder_layers, self.decoder_layers)
         decoding = with_given(decoding, batch_tokens=self.batch_tokens, beam_size=self.beam_size)
-        lines = attach(columns[0], files[0], open_tag_file(self.tags, bundle), documents)
+        lines = attach(columns[0], str(files[0]), open_tag_file(self.tags, bundle), documents)
         return columns, list(lines), bundle, decoding
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ScoreResult:
-    """The metrics of one system, and its comparison with a baseline.
+    """The metrics of one system, and its comparison with a baseline: ``result["bleu"]`` is the value of BLEU.
 
     Args:
+        scores: each with its name, value and signature.
         sentences: number of lines.
         sparsity: share of source positions whose gate is 0; None where no filter decides.
     """
@@ -126,8 +131,15 @@ class ScoreResult:
     comparisons: list[Comparison] = field(default_factory=list)
     sparsity: float | None = None
 
+    def __getitem__(self, metric: str) -> float:
+        return {score.name: score.value for score in self.scores}[metric]
 
-@dataclass(frozen=True)
+    def __repr__(self) -> str:
+        tests = "".join(f"; {each.name} {each.difference.value:+.2f} to the baseline" for each in self.comparisons)
+        return f"ScoreResult({scores_in_words(self.scores)}; {self.sentences:,} sentences{tests})"
+
+
+@dataclass(frozen=True, repr=False)
 class TargetScores:
     """The log-probabilities that a model gives to targets.
 
@@ -141,32 +153,63 @@ class TargetScores:
     scores: list[PairScore]
     blocks: list[DocumentBlock] | None
 
+    def __repr__(self) -> str:
+        total, tokens = sum(each.log_probability for each in self.scores), sum(len(each.tokens) for each in self.scores)
+        return f"TargetScores({self.pairs:,} pairs, {tokens:,} tokens, log-probability {total:.4f})"
+
 
 def score_files(
-    hypothesis: Path, references: Sequence[Path], baseline: Path | None, options: ScoreOptions
+    hypothesis: StrPath,
+    references: Sequence[StrPath],
+    baseline: StrPath | None = None,
+    options: ScoreOptions | None = None,
 ) -> ScoreResult:
-    """Score a file of translations, and compare it with a ``baseline``, another file of them."""
+    """Score a file of translations.
+
+    Args:
+        references: files, each line-aligned with the translations.
+        baseline: another system's translations, which are compared with these; None: no comparison.
+        options: None: the default metrics.
+
+    Raises:
+        TypeError: ``references`` is one path.
+        UserError: a file or an option is not what it must be.
+    """
     check_lists(references=references)
-    options = options.checked(by_model=False)
+    options = (options or ScoreOptions()).checked(by_model=False)
     columns = _read_columns([hypothesis, *references, *([baseline] if baseline is not None else [])])
-    lines = list(attach(columns[0], hypothesis, documents=options.documents))
+    lines = list(attach(columns[0], str(hypothesis), documents=options.documents))
     _note_empty(references, columns[1:])
     options = fit_to_text(options, columns[1], {})
     warn_of_tokens(columns[0], options, columns[1])
-    return _measure(columns[0], columns[1:], len(references), lines, options)
+    return _score_columns(columns[0], columns[1:], len(references), lines, options)
 
 
 def score_model(
-    use: ModelUse, source: Path, references: Sequence[Path], baseline: Path | None, options: ScoreOptions
+    use: ModelUse | StrPath,
+    source: StrPath,
+    references: Sequence[StrPath],
+    baseline: StrPath | None = None,
+    options: ScoreOptions | None = None,
 ) -> ScoreResult:
     """Translate a text with a model, by its recipe's decoding options, and score the translations.
 
     Processes that torchrun started share the translation. The others than the first one return no scores.
+
+    Args:
+        use: the model and how it runs, or its directory.
+        source: file to translate.
+        references, baseline, options: as for `score_files`.
+
+    Raises:
+        TypeError: ``references`` is one path.
+        UserError: a file, an option or the model is not what it must be.
     """
     check_lists(references=references)
+    use = _use_of(use)
     workers, device = join_workers(use)
     with workers.checked_together(CPU):
-        options = options.checked(by_model=True)
+        options = (options or ScoreOptions()).checked(by_model=True)
         files = [source, *references, *([baseline] if baseline is not None else [])]
         columns, lines, bundle, decoding = use.read(files, options.documents, device)
         _note_empty(references, columns[1:])
@@ -182,17 +225,31 @@ def score_model(
         translator.add(found)
     report_mismatches(translator.mismatches)
     warn_of_sources(bundle, translator.sources, str(source), "translated")
-    language = bundle.recipe.data.target_language
-    return _measure(
-        translator.outputs, columns[1:], len(references), lines, options, language, translator.sparsity_rate()
-    )
+    found, recipes = translator.outputs, {str(use.model): bundle.recipe}
+    rate = translator.sparsity_rate()
+    return _score_columns(found, columns[1:], len(references), lines, options, recipes=recipes, sparsity=rate)
 
 
-def score_target(use: ModelUse, source: Path, target: Path, documents: Path | None = None) -> TargetScores:
+def _use_of(given: ModelUse | StrPath) -> ModelUse:
+    return given if isinstance(given, ModelUse) else ModelUse(Path(given))
+
+
+def score_target(
+    use: ModelUse | StrPath, source: StrPath, target: StrPath, documents: StrPath | None = None
+) -> TargetScores:
     """Score given translations by forced decoding, line by line or in blocks of documents.
 
     Processes that torchrun started share the work. The others than the first one return no scores.
+
+    Args:
+        use: the model and how it runs, or its directory.
+        source, target: line-aligned files.
+        documents: file with the document id of every line; None: lines are scored one by one.
+
+    Raises:
+        UserError: a file or the model is not what it must be.
     """
+    use, documents = _use_of(use), None if documents is None else Path(documents)
     workers, device = join_workers(use)
     with workers.checked_together(CPU):
         check_companion(documents, "document ids")
@@ -293,7 +350,7 @@ class _ScoredTranslation:
         return self._closed / self._positions if self._positions else None
 
 
-def _read_columns(files: Sequence[Path]) -> list[list[str]]:
+def _read_columns(files: Sequence[StrPath]) -> list[list[str]]:
     """Return the lines of each of several line-aligned files; UserError if they are empty."""
     rows = list(read_parallel([str(path) for path in files]))
     if not rows:
@@ -302,7 +359,7 @@ def _read_columns(files: Sequence[Path]) -> list[list[str]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-def _note_empty(references: Sequence[Path], columns: Sequence[Sequence[str]]) -> None:
+def _note_empty(references: Sequence[StrPath], columns: Sequence[Sequence[str]]) -> None:
     """Report that empty lines among several references count; ``columns``: the lines of each, and of others."""
     for path, lines in zip(references, columns, strict=False):
         count = sum(not line.strip() for line in lines)
@@ -311,26 +368,62 @@ def _note_empty(references: Sequence[Path], columns: Sequence[Sequence[str]]) ->
             notify(f"{path}: {count:,} {what}, as in sacrebleu")
 
 
-def _measure(
+def score_texts(
     hypotheses: list[str],
-    others: list[list[str]],
+    references: Sequence[list[str]],
+    options: ScoringOptions,
+    *,
+    baseline: list[str] | None = None,
+    documents: Sequence[str | None] | None = None,
+    recipes: Mapping[str, Recipe] | None = None,
+    test: PairedTest | None = None,
+    sparsity: float | None = None,
+) -> ScoreResult:
+    """Score translations against references: N lines each.
+
+    Args:
+        options: without metrics: the default ones; without a tokenizer: the one that fits the text.
+        baseline: another system's, for a test of the difference.
+        documents: id of every line's document; None: not known.
+        recipes: as for `fit_to_text`; None: no model made the translations.
+        test: of the difference; None: the bootstrap.
+        sparsity: as in `ScoreResult`.
+
+    Raises:
+        UserError: there is no such metric, or not as many lines of each.
+    """
+    recipes = recipes or {}
+    if options.unspaced is None:  # not yet chosen for the text
+        options = _with_default(options, documents=documents is not None)
+        check_scoring(options, documents=documents is not None)
+        options = fit_to_text(options, next(iter(references), []), recipes)
+    language = next((recipe.data.target_language for recipe in recipes.values()), None)
+    settings = options.settings(language=language, documents=documents)
+    scores = corpus_scores(hypotheses, references, settings)
+    comparisons = []
+    if baseline is not None:
+        comparisons = compare(hypotheses, baseline, references, settings, test or PairedTest())
+    return ScoreResult(scores, len(hypotheses), comparisons, sparsity)
+
+
+def _score_columns(
+    hypotheses: list[str],
+    others: Sequence[list[str]],
     references: int,
     lines: Sequence[InputLine],
     options: ScoreOptions,
-    language: str | None = None,
-    sparsity: float | None = None,
+    **known: Any,
 ) -> ScoreResult:
-    """Compute the metrics.
-
-    Args:
-        others: the lines of each reference, and after them those of the baseline, if there is one.
-        references: number of references.
-        lines: the sources, for their documents.
-    """
+    """Score texts of files; ``others`` are the columns of the references and, after them, of the baseline."""
     documents = None if options.documents is None else [line.document for line in lines]
-    settings = options.settings(language=language, documents=documents)
-    scores = corpus_scores(hypotheses, others[:references], settings)
-    comparisons = []
-    if len(others) > references:
-        comparisons = compare(hypotheses, others[references], others[:references], settings, options.test)
-    return ScoreResult(scores, len(hypotheses), comparisons, sparsity)
+    baseline = others[references] if len(others) > references else None
+    beside = {"baseline": baseline, "documents": documents, "test": options.test, **known}
+    return score_texts(hypotheses, others[:references], options, **beside)
+
+
+def _with_default(options: Options, *, documents: bool) -> Options:
+    """Return options with the default metrics in place of none: with d-BLEU if documents are known."""
+    records = [] if options.metrics else list(METRICS.values())  # a plugin of metrics is loaded where it is needed
+    usual = [metric.name for metric in records if metric.default]
+    usual += [metric.name for metric in records if metric.needs_documents and documents]
+    return options.with_default(usual)

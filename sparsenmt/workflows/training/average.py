@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sparsenmt.assemble import model_directory
+from sparsenmt.data.text import StrPath
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.progress import notify
@@ -18,11 +19,11 @@ from sparsenmt.workflows.training.validation import make_validator, validation_s
 
 
 def average(
-    model: Path,
+    model: StrPath,
     *,
     last: int | Sequence[int] | None = None,
     updates: Sequence[int] = (),
-    output: Path | None = None,
+    output: StrPath | None = None,
     threads: int | None = None,
     device: str | None = None,
 ) -> Report | None:
@@ -42,6 +43,7 @@ def average(
         UserError: there are no such checkpoints, ``output`` exists, or the prepared data are missing or others.
     """
     check_lists(last=last, updates=updates)
+    model, output = Path(model), None if output is None else Path(output)
     manifest = model_directory.read_manifest(model)
     version = model_directory.model_version(model)
     target = None if output is None or output.resolve() == model.resolve() else output
@@ -49,7 +51,7 @@ def average(
         check_absent(target)
     found = find_checkpoints(model)
     sizes = [last] if isinstance(last, int) else list(last or [len(found)])
-    choice = CheckpointChoice.of(_choose(model, found, sizes if last else [], updates))
+    choice = CheckpointChoice.of(choose_checkpoints(model, found, sizes if last else [], updates))
     if len(sizes) > 1:
         choice = _validated(model, manifest["data_fingerprint"], found, sizes, threads, device)
     weights = average_weights(choice.taken.checkpoints)
@@ -66,8 +68,19 @@ def average(
     return choice.report() if len(sizes) > 1 else None
 
 
-def _choose(model: Path, found: list[Checkpoint], sizes: Sequence[int], updates: Sequence[int]) -> list[Checkpoint]:
-    """Return the checkpoints to average, oldest first: of the updates, or as many of the newest as the largest size."""
+def choose_checkpoints(
+    model: Path, found: list[Checkpoint], sizes: Sequence[int], updates: Sequence[int]
+) -> list[Checkpoint]:
+    """Return the checkpoints to average, oldest first.
+
+    Args:
+        found: all of the model.
+        sizes: numbers of newest ones, of which the largest counts; empty: all.
+        updates: those of the checkpoints, instead of ``sizes``.
+
+    Raises:
+        UserError: there are none, or not these.
+    """
     if not found:
         raise UserError("the model has no checkpoints", where=str(model), hint="Name the directory of a training run.")
     if sizes and updates:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,20 +12,21 @@ from pathlib import Path
 import sparsenmt
 from sparsenmt.assemble.checks import load_recipe
 from sparsenmt.data.demo_corpus import write_demo_corpus
-from sparsenmt.data.text import read_lines, write_lines
+from sparsenmt.data.text import StrPath, read_lines, write_lines
 from sparsenmt.decoding.translate import translate_texts
-from sparsenmt.errors import UserError, check_lists
-from sparsenmt.evaluation.metrics import Score, corpus_scores
+from sparsenmt.errors import UserError
+from sparsenmt.evaluation.metrics import Score, corpus_scores, scores_in_words
 from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify
+from sparsenmt.recipe.resolve import Overrides, as_settings
 from sparsenmt.storage.files import directory_lock, explain_directory_errors
 from sparsenmt.workflows.evaluation.evaluate import AS_IN_RECIPE, ModelRun
 from sparsenmt.workflows.training.prepare import prepare
 from sparsenmt.workflows.training.train import train
 
 
-@dataclass
+@dataclass(repr=False)
 class DemoResult:
     """The translated test set of the demo, its scores, and the time that each stage took."""
 
@@ -35,6 +36,9 @@ class DemoResult:
     scores: list[Score] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"DemoResult({scores_in_words(self.scores)}; {len(self.sources):,} sentences)"
+
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
         """Keep the seconds that the block takes as those of a stage."""
@@ -43,20 +47,21 @@ class DemoResult:
         self.seconds[stage] = time.perf_counter() - began
 
 
-def demo(directory: Path, overrides: Sequence[str] = (), run: ModelRun = AS_IN_RECIPE) -> DemoResult:
-    """Run all stages in a directory, or resume after those that were finished.
+def demo(directory: StrPath = "runs/demo", overrides: Overrides = (), run: ModelRun = AS_IN_RECIPE) -> DemoResult:
+    """Run all stages in a directory, or resume after those that were finished; ``model`` in it is the model directory.
 
     Args:
-        overrides: ``key.path=value``, laid over the demo's recipe.
+        overrides: laid over the demo's recipe: ``key.path=value`` each, or values by their keys.
         run: of decoding.
 
     Raises:
+        TypeError: the overrides are a single string.
         UserError: an override is wrong, or another process runs the demo in the directory.
     """
-    check_lists(overrides=overrides)
+    directory, settings = Path(directory), as_settings(overrides)
     os.environ["SPARSENMT_DEMO"] = str((directory / "corpus").resolve())
     places = [f"directory={directory / 'model'}", f"data.directory={directory / 'data'}"]
-    recipe = load_recipe(find_recipe("demo.yaml"), [*places, *overrides])
+    recipe = load_recipe(find_recipe("demo.yaml"), [*places, *settings])
     if recipe.data.test is None:
         raise UserError("the demo needs a test set", where="data.test", hint="Leave out the override data.test=null.")
     with explain_directory_errors(directory, another="--directory"):

@@ -9,6 +9,7 @@ Complete stages are kept. For each training corpus N of the recipe the folder of
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,8 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any, Literal
 
+from sparsenmt.arguments import from_fields
+from sparsenmt.assemble.checks import load_recipe
 from sparsenmt.assemble.methods import required_features
 from sparsenmt.assemble.model_directory import MANIFEST as MODEL_MANIFEST
 from sparsenmt.assemble.model_directory import model_identity, read_recipe
@@ -23,12 +26,13 @@ from sparsenmt.data.features.feature_set import need_tags
 from sparsenmt.data.prepare.corpus_files import corpus_names, input_files
 from sparsenmt.data.prepare.survey import survey_text
 from sparsenmt.data.prepared_data import MANIFEST, read_manifest
-from sparsenmt.data.text import read_lines, write_lines
+from sparsenmt.data.text import StrPath, read_lines, write_lines
 from sparsenmt.errors import UserError
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify
 from sparsenmt.process.runtime import is_distributed
-from sparsenmt.recipe.load import dump
+from sparsenmt.recipe.load import RecipeLike, dump
+from sparsenmt.recipe.resolve import Overrides
 from sparsenmt.recipe.schema import Corpus, Data, Recipe
 from sparsenmt.storage.files import directory_lock, explain_directory_errors, make_directories, sha256_file, write_text
 from sparsenmt.storage.kept_work import KeptWork
@@ -60,6 +64,27 @@ class DistillRequest:
     recipe_name: str = "student.yaml"
     folder: Path | None = None
     until: Literal["corpus", "data"] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        teacher: DecodeRequest | StrPath,
+        recipe: RecipeLike,
+        overrides: Overrides = (),
+        *,
+        folder: StrPath | None = None,
+        until: Literal["corpus", "data"] | None = None,
+        **options: Any,
+    ) -> DistillRequest:
+        """Make a request of a model directory and a recipe; ``options`` are those of the teacher's decoding.
+
+        Raises:
+            UserError: the recipe is wrong.
+        """
+        request = teacher if isinstance(teacher, DecodeRequest) else DecodeRequest.of(teacher, **options)
+        named = {"recipe_name": Path(recipe).name} if isinstance(recipe, str | os.PathLike) else {}
+        where = None if folder is None else Path(folder)
+        return cls(request, load_recipe(recipe, overrides), folder=where, until=until, **named)
 
     @property
     def text_folder(self) -> Path:
@@ -170,8 +195,13 @@ class DistilledCorpus:
         return KeptWork(self.record, work, _DistilledRecord)
 
 
+@from_fields(DistillRequest, DistillRequest.of)
 def distill(request: DistillRequest) -> None:
     """Train a student on a teacher's translations; every stage resumes where it was interrupted.
+
+    Args:
+        request: or the teacher's directory, the student's recipe, overrides and, as keyword arguments, ``folder`` and
+            ``until`` of `DistillRequest` and the teacher's decoding options: ``distill("runs/big", "student.yaml")``.
 
     Raises:
         UserError: teacher, recipe and folder do not fit one another; or a stage fails.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from sparsenmt.arguments import from_fields, strings_to_paths
 from sparsenmt.assemble import model_directory
 from sparsenmt.assemble.checks import check_recipe, load_recipe
 from sparsenmt.errors import UserError, check_lists
@@ -17,6 +18,7 @@ from sparsenmt.process.progress import notify
 from sparsenmt.process.runtime import is_main_process
 from sparsenmt.recipe.auxiliary_loss import AuxiliaryLoss, Ramp
 from sparsenmt.recipe.method_choice import MemoryChoice
+from sparsenmt.recipe.resolve import Overrides, as_settings
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves, describe
@@ -45,7 +47,7 @@ class FinetuneRequest:
     Args:
         model: directory of the dense model.
         recipe: recipe with filters; None: the model's own, with l0drop at the encoder's output.
-        overrides: ``key.path=value``, laid over the recipe.
+        overrides: laid over the recipe: ``key.path=value`` each, or values by their keys.
         weights: weights of the penalty (lambda), a run each.
         targets: shares of gates to close, a run each.
         updates: updates to train on; 0: only add the filters; None: the recipe's.
@@ -60,7 +62,7 @@ class FinetuneRequest:
 
     model: Path
     recipe: Path | None = None
-    overrides: tuple[str, ...] = ()
+    overrides: Overrides = ()
     weights: tuple[float, ...] = ()
     targets: tuple[float, ...] = ()
     updates: int | None = None
@@ -73,6 +75,7 @@ class FinetuneRequest:
 
     def __post_init__(self) -> None:
         check_lists(overrides=self.overrides, weights=self.weights, targets=self.targets)
+        strings_to_paths(self)
 
     @property
     def is_sweep(self) -> bool:
@@ -92,8 +95,12 @@ class FinetuneResult:
     files: list[Path] = field(default_factory=list)
 
 
+@from_fields(FinetuneRequest, FinetuneRequest)
 def finetune(request: FinetuneRequest) -> FinetuneResult:
     """Train all runs of a request, one after the other, and compare them if there are several.
+
+    Args:
+        request: or its fields: ``finetune("runs/de-en", targets=(0.3, 0.5))``.
 
     Raises:
         UserError: the model has filters already, or nothing to continue from; or the recipe is wrong.
@@ -116,7 +123,7 @@ def finetune(request: FinetuneRequest) -> FinetuneResult:
             if request.updates == 0:
                 make_untrained(each, StartingPoint(request.model))
             else:
-                train(each, start)
+                train(each, start=start)
         if not request.is_sweep or not is_main_process():
             return FinetuneResult(models)
         report = _compare(models, request.run)
@@ -160,7 +167,7 @@ def _read_recipe(request: FinetuneRequest) -> Recipe:
                 hint="Add one, as in `memory: [{name: l0drop}]`, or leave the recipe out.",
             )
         return recipe
-    overrides = ["model.memory=[{name: l0drop}]", "losses={l0: {}}", *request.overrides]
+    overrides = ["model.memory=[{name: l0drop}]", "losses={l0: {}}", *as_settings(request.overrides)]
     recipe = load_recipe(request.model / model_directory.RECIPE, overrides)
     given = {name: each for name, each in recipe.losses.items() if each.target is not None or each.weight is not None}
     free = {name: each.model_copy(update={"weight": 0.0}) for name, each in recipe.losses.items()}

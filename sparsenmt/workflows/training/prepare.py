@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from sparsenmt.assemble.checks import load_recipe
 from sparsenmt.assemble.methods import methods_of_words, required_features
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.line_parts import read_line_parts
@@ -23,6 +24,8 @@ from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify
 from sparsenmt.process.runtime import is_distributed
 from sparsenmt.process.workers import Workers
+from sparsenmt.recipe.load import RecipeLike
+from sparsenmt.recipe.resolve import Overrides
 from sparsenmt.recipe.schema import Data, Recipe, TokenizerSection
 from sparsenmt.workflows.decoding.shared_windows import CPU
 
@@ -31,15 +34,18 @@ _OTHER_TEXT = "another language or script than the training text"
 _SWAPPED = "swapped sides (data.dev.source, data.dev.target)"
 
 
-def prepare(recipe: Recipe, processes: int | None = None) -> PreparedReport:
+def prepare(recipe: RecipeLike, overrides: Overrides = (), *, processes: int | None = None) -> PreparedReport:
     """Write the binary data of a recipe to its `data.directory`, unless they are there and up to date.
 
     Args:
-        processes: as for `pipeline.prepare`.
+        recipe: its file, its keys and values, or what `load_recipe` returned.
+        overrides: as for `load_recipe`.
+        processes: number of processes that encode sentence pairs; None: one, with the tokenizer's own threads.
 
     Raises:
-        UserError: the text or the settings are at fault.
+        UserError: the recipe, the text or the settings are at fault.
     """
+    recipe = load_recipe(recipe, overrides)
     with resumable("the stages that were finished are kept"):
         report = pipeline.prepare(recipe.data, features=required_features(recipe), processes=processes)
     seen = [] if report.up_to_date else examine_round_trips(report, recipe.data)
@@ -80,11 +86,12 @@ def prepare_together(recipe: Recipe, processes: int | None = None) -> PreparedRe
         UserError: the text or the settings are at fault.
     """
     if not is_distributed():
-        return prepare(recipe, processes)
+        return prepare(recipe, processes=processes)
     workers, report = Workers.join(CPU), None
     with workers.checked_together(CPU):
         if workers.is_main_process:
-            report = prepare(recipe, processes or int(os.environ.get("LOCAL_WORLD_SIZE") or workers.size))
+            count = processes or int(os.environ.get("LOCAL_WORLD_SIZE") or workers.size)
+            report = prepare(recipe, processes=count)
     return report
 
 

@@ -13,6 +13,7 @@ from sparsenmt.assemble import model_directory
 from sparsenmt.assemble.checks import load_recipe
 from sparsenmt.assemble.methods import load_resolved_recipe, required_features
 from sparsenmt.data.prepare.pipeline import preparation_settings
+from sparsenmt.data.text import StrPath
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.evaluation.observation import Observation
 from sparsenmt.evaluation.scorer import ScoringOptions
@@ -20,8 +21,10 @@ from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify
 from sparsenmt.process.runtime import is_distributed, is_main_process
+from sparsenmt.recipe.resolve import Overrides, as_settings
 from sparsenmt.recipe.sweep import Layout, Sweep, axes_of, read_sweep
 from sparsenmt.recipe.variants import SEED, Variant
+from sparsenmt.recipe.yaml_tree import plain
 from sparsenmt.report.output_files import ReportFiles, WrittenTable
 from sparsenmt.report.plots import curves, describe
 from sparsenmt.report.tables import render
@@ -205,7 +208,7 @@ class SweepPlan:
         if origin is not None and variant.updates == 0:
             make_untrained(recipe, origin)
         else:
-            train(recipe, origin)
+            train(recipe, start=origin)
         if is_main_process():
             run.record().write()
             if self.sweep.remove_checkpoints and not any(other.needs_checkpoints_of(run) for other in self.runs):
@@ -278,7 +281,7 @@ class SweepPlan:
 
 def plan_sweep(
     sweep: Sweep,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     output: Path | None = None,
     scoring: ScoringOptions | None = None,
     model_run: ModelRun = AS_IN_RECIPE,
@@ -286,7 +289,7 @@ def plan_sweep(
     """Read the recipes of all variants.
 
     Args:
-        overrides: ``key.path=value``, laid over every variant.
+        overrides: laid over every variant: ``key.path=value`` each, or values by their keys.
         output: folder to use instead of the sweep's directory.
         scoring: what it names stands in place of the file's keys.
         model_run: device of the evaluation, and changes to the decoding options of all variants.
@@ -294,17 +297,18 @@ def plan_sweep(
     Raises:
         UserError: a recipe is wrong, or two variants cannot share their prepared data.
     """
-    folder, runs = output or sweep.directory, []
+    folder, runs, settings = output or sweep.directory, [], as_settings(overrides)
     names = {variant.name for variant in sweep.variants}
     for variant in sweep.variants:
         try:
-            recipe = load_recipe(variant.recipe, [*variant.settings, *overrides])
+            recipe = load_recipe(variant.recipe, [*variant.settings, *settings])
         except UserError as error:
             error.where = f"{error.where} (variant {variant.name})"
             raise
         if variant.labels.get("seed") is not None and recipe.training.seed != int(float(variant.labels["seed"])):
             keys = [".".join(SEED), SEED[0]]
-            given = [text for text in overrides if text.partition("=")[0].strip() in keys]
+            written = [each if isinstance(each, str) else f"{each.key}={plain(each.value)}" for each in settings]
+            given = [text for text in written if text.partition("=")[0].strip() in keys]
             raise UserError(
                 "the sweep has `seeds`, which give the seed",
                 where=f"override '{', '.join(given)}'",
@@ -384,26 +388,29 @@ def _check_together(sweep: Sweep, runs: Sequence[VariantRun], model_run: ModelRu
 
 
 def sweep(
-    file: Path,
-    overrides: Sequence[str] = (),
+    file: StrPath,
+    overrides: Overrides = (),
     *,
     only: Sequence[str] = (),
-    output: Path | None = None,
+    output: StrPath | None = None,
     scoring: ScoringOptions | None = None,
     model_run: ModelRun = AS_IN_RECIPE,
 ) -> SweepResult:
     """Train and evaluate the variants that a file describes, and tabulate them.
 
     Args:
-        overrides: as for `plan_sweep`.
+        overrides: laid over every variant: ``key.path=value`` each, or values by their keys.
         only: names of variants, with ``*`` and ``?``; empty: all.
-        output, scoring, model_run: as for `plan_sweep`.
+        output: folder to use instead of the sweep's directory.
+        scoring: what it names stands in place of the file's keys.
+        model_run: device of the evaluation, and changes to the decoding options of all variants.
 
     Raises:
         UserError: the file or a recipe is wrong. A variant that fails later is listed in the result.
     """
     check_lists(overrides=overrides, only=only)
-    plan = plan_sweep(read_sweep(file), overrides, output, scoring, model_run)
+    folder = None if output is None else Path(output)
+    plan = plan_sweep(read_sweep(Path(file)), overrides, folder, scoring, model_run)
     chosen = plan.select(only)
     failed = plan.run(chosen)
     return SweepResult(len(chosen), failed, plan.tabulate() if is_main_process() else None)

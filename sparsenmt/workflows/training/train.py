@@ -13,18 +13,26 @@ import torch
 
 from sparsenmt.assemble import model_directory
 from sparsenmt.assemble.bundle import starting_weights
-from sparsenmt.assemble.checks import check_frozen_losses, check_losses, check_training_memory
+from sparsenmt.assemble.checks import (
+    check_frozen_losses,
+    check_losses,
+    check_training_memory,
+    filters_without_loss,
+    load_recipe,
+)
 from sparsenmt.assemble.estimates import without_gain
 from sparsenmt.assemble.model import build_model, choose_trained
 from sparsenmt.data.batching import EpochPlan
 from sparsenmt.data.prepared_data import PreparedData, PreparedText
 from sparsenmt.data.streams import StreamPlan
+from sparsenmt.data.text import StrPath
 from sparsenmt.data.text_sides import TextSides
 from sparsenmt.engine.numerics import numerics, numerics_changes
 from sparsenmt.engine.training_operators import TrainingOperators
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_tokenizer
 from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.model.first_batch import check_first_batch
 from sparsenmt.model.operators import use_operators
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.process.devices import pick_device, use_threads
@@ -32,6 +40,8 @@ from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify
 from sparsenmt.process.runtime import KEPT_KERNELS, KEPT_KERNELS_FP32, limit_kernel_caches
 from sparsenmt.process.workers import Workers
+from sparsenmt.recipe.load import RecipeLike
+from sparsenmt.recipe.resolve import Overrides
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.storage.files import directory_lock
 from sparsenmt.storage.kept_work import describe_change
@@ -93,17 +103,25 @@ class _RunDirectory:
         return over and model_directory.weights_after(self.path) == self.newest.update
 
 
-def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
+def train(recipe: RecipeLike, overrides: Overrides = (), *, start: StartingPoint | StrPath | None = None) -> Path:
     """Train a model and write its final weights; resume a run that was interrupted.
 
     Args:
-        recipe: its `directory` becomes the model directory, its `data.directory` holds the prepared data.
-        start: where to begin; None: random weights.
+        recipe: its file, its keys and values, or what `load_recipe` returned: its `directory` becomes the model
+            directory, its `data.directory` holds the prepared data.
+        overrides: as for `load_recipe`: ``{"training.max_updates": 100}``.
+        start: the model directory to begin with, or a point of its training; None: random weights.
+
+    Returns:
+        the model directory, for `load`.
 
     Raises:
         UserError: the data are not prepared as the recipe says, the directory belongs to another run, or training
             fails.
     """
+    recipe = load_recipe(recipe, overrides)
+    if start is not None and not isinstance(start, StartingPoint):
+        start = StartingPoint(Path(start))
     options = recipe.training
     use_threads(options.threads)
     device = pick_device(options.device)
@@ -121,7 +139,7 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
             scoring = validation_scoring(recipe, data, progress, tell)
             if run.newest is not None and run.is_complete(recipe):
                 notify(f"{run.path}: the run ended after update {run.newest.update:,}; nothing is left to do")
-                return
+                return run.path
             torch.manual_seed(options.seed + workers.rank)
             trainer = make_trainer(recipe, data, run.path, device, workers, None if run.newest else start, scoring)
             # Before the recipe is written: a faulty one would keep the directory from a corrected one.
@@ -135,6 +153,7 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
             if workers.is_main_process:
                 finish(recipe, run.path, trainer.progress, trainer.validate)
             workers.barrier()  # the weights exist when the function returns, in every process
+    return Path(recipe.directory)
 
 
 def _try_validation(
@@ -237,6 +256,8 @@ def _begin_or_resume(
         notify(f"warning: its last digits will differ from those of an undisturbed run: {changes}")
     if (before := trainer.progress.workers) != (now := trainer.workers.size):
         notify(f"it began with {before} processes and continues with {now}: updates keep their batches")
+    if others := model_directory.update_plugins(run.path, recipe):
+        notify(f"warning: the run continues with other code than it began with: {'; '.join(others)}")
     if run.changed:
         model_directory.write_recipe(run.path, recipe)
         notify("changed: " + "; ".join(describe_change(*change) for change in run.changed))
@@ -260,6 +281,7 @@ def make_trainer(
     options = recipe.training
     sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
     model = build_model(recipe.model, **sizes, seed=options.seed).to(device)
+    check_first_batch(model)  # the two tokens of the next line, which find out the losses; and then that of training
     check_losses(recipe, model)
     for note in without_gain(recipe.model, model) if workers.is_main_process else ():
         notify(f"warning: {note}")
@@ -288,6 +310,7 @@ def make_trainer(
         task,
         options,
         losses=recipe.losses,
+        filters=filters_without_loss(recipe, model),
         directory=directory,
         validate=make_validator(recipe, data, device, scoring),
         workers=workers,
@@ -296,6 +319,7 @@ def make_trainer(
     if start is not None and start.checkpoint is not None:
         trainer.take_over(start.checkpoint)
     trainer.progress.tokenizer = recorded_tokenizer(scoring)
+    check_first_batch(model)
     return trainer
 
 

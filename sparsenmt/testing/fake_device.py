@@ -12,11 +12,14 @@ operators inside compiled PyTorch code. Kernels of `sparsenmt.native` read addre
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 from typing import Any, Literal
 from unittest import mock
 
@@ -27,6 +30,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
+_PACKAGE = f"{Path(__file__).parent.parent}{os.sep}"
+_LIBRARY, _TORCH = f"{Path(os.__file__).parent}{os.sep}", f"{Path(torch.__file__).parent}{os.sep}"
 
 Kind = Literal["read", "upload", "host tensor", "address"]
 
@@ -40,7 +45,7 @@ class Event:
     """
 
     kind: Kind
-    where: str  # "model/attention.py: hide_padding"
+    where: str  # "model/attention.py: hide_padding"; of code outside the package, the path of its file
     what: str  # the operation
 
 
@@ -77,6 +82,8 @@ class FakeDevice:
                 name = f"{module}._group_tensors_by_device_and_dtype"
                 stack.enter_context(mock.patch(name, self._grouped(sys.modules[module])))
             stack.enter_context(mock.patch("torch.cuda.is_bf16_supported", lambda **_: True))
+            forked = torch.random.fork_rng  # all numbers are drawn on the CPU
+            stack.enter_context(mock.patch("torch.random.fork_rng", lambda devices=(), **rest: forked([], **rest)))
             functions = torch.autograd.function.BackwardCFunction
             stack.enter_context(mock.patch.object(functions, "apply", self._of_backward(functions.apply)))
             stack.enter_context(_DispatchMode(self))
@@ -145,7 +152,7 @@ class _DispatchMode(TorchDispatchMode):
     """Checks every operator, forward and backward."""
 
     def __init__(self, device: FakeDevice) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._device = device
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -295,7 +302,7 @@ def _of_its_own(fake: FakeDevice, func: Any, args: Any, kwargs: Any) -> Tensor:
 
 
 _ANSWERS: Mapping[Any, Callable[..., Any]] = {
-    Tensor.device.__get__: _device_of,  # type: ignore[attr-defined]
+    Tensor.device.__get__: _device_of,
     Tensor.is_cuda.__get__: lambda fake, func, args, kwargs: fake.device_of(args[0]).type == "cuda",  # type: ignore[attr-defined]
     Tensor.is_cpu.__get__: lambda fake, func, args, kwargs: fake.device_of(args[0]).type == "cpu",  # type: ignore[attr-defined]
     Tensor.to: _to,
@@ -322,14 +329,21 @@ def _storage(tensor: Tensor) -> int:
         return int(tensor.untyped_storage()._cdata)
 
 
-def _asking_function() -> str:
-    """The innermost function of the package, or of a test, on the stack."""
-    frame = sys._getframe(1)
+def asking_frame(*skipped: str) -> FrameType | None:
+    """The innermost function on the stack that is not of PyTorch, the standard library, or one of these files."""
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        path = frame.f_code.co_filename.replace("\\", "/")
-        for root in ("/sparsenmt/", "/tests/"):
-            part = path.rpartition(root)[2]
-            if part != path and "site-packages" not in path and not part.endswith("devices/fake_device.py"):
-                return f"{part}: {frame.f_code.co_name}"
-        frame = frame.f_back  # type: ignore[assignment]
-    return "?"
+        path = frame.f_code.co_filename
+        of_python = path.startswith(_LIBRARY) and "-packages" not in path
+        if not of_python and not path.startswith((_TORCH, "<")) and path not in (__file__, *skipped):
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def _asking_function() -> str:
+    """File and name of the function that asks."""
+    frame = asking_frame()
+    if frame is None:
+        return "?"
+    return f"{frame.f_code.co_filename.removeprefix(_PACKAGE)}: {frame.f_code.co_name}".replace("\\", "/")

@@ -1,0 +1,46 @@
+"""The decoding options of a model as keyword arguments."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from sparsenmt.recipe.choices import LengthPenalty, UnknownTokens
+
+
+class DecodingOptions(TypedDict, total=False):
+    """Keys of the `decoding` section of a recipe; one that is left out is as the model's recipe has it.
+
+    Args:
+        method: the search: ``beam``, ``greedy``, ``sample``, or the name of a plugin's.
+        beam_size: hypotheses for each text.
+        length_penalty: ``gnmt``, ``average`` or ``none``.
+        alpha: exponent of the length penalty.
+        max_length_factor, max_length_offset: the longest output: factor times source tokens, and offset.
+        min_length: the shortest output in tokens.
+        max_lines: of a language model, lines of an output; 0: as many as fit.
+        no_repeat_ngram: length of the n-grams that are not repeated; 0: all may be.
+        unknown: ``allow`` unknown tokens, ``forbid`` them, or ``copy`` the source text in their place.
+        shortlist: ``model``, or a file of `sparsenmt shortlist`; ``none``: all tokens may come out.
+        temperature, top_k, top_p, seed: of sampling.
+        batch_tokens: most source tokens in a batch, padding included, times the beam size.
+        encoder_layers, decoder_layers: layers that run.
+    """
+
+    method: str
+    beam_size: int
+    length_penalty: LengthPenalty
+    alpha: float
+    max_length_factor: float
+    max_length_offset: int
+    min_length: int
+    max_lines: int
+    no_repeat_ngram: int
+    unknown: UnknownTokens
+    shortlist: str
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+    batch_tokens: int
+    encoder_layers: int
+    decoder_layers: int
