@@ -82,27 +82,29 @@ TOP = "(top)"
 """The name of the package's modules that lie in no folder of it."""
 
 BUDGETS: dict[str, tuple[int, int]] = {
-    "(top)": (710, 0),
-    "analysis": (4_600, 0),
-    "assemble": (1_280, 0),
-    "commands": (2_780, 0),
-    "data": (7_850, 0),
-    "decoding": (2_820, 0),
+    "(top)": (990, 0),
+    "analysis": (4_900, 0),
+    "api": (870, 0),
+    "assemble": (1_450, 0),
+    "commands": (3_000, 0),
+    "data": (7_920, 0),
+    "decoding": (2_880, 0),
     "depth_selector": (1_140, 0),
-    "engine": (2_160, 0),
-    "evaluation": (2_710, 0),
+    "engine": (2_170, 0),
+    "evaluation": (2_740, 0),
     "export": (810, 0),
     "importers": (2_790, 0),
-    "model": (3_960, 0),
+    "model": (4_480, 0),
     "native": (2_750, 3_170),
+    "plugins": (610, 0),
     "process": (1_100, 0),
-    "recipe": (3_570, 0),
-    "report": (1_240, 0),
-    "sparsity": (3_000, 920),
-    "storage": (1_430, 0),
-    "testing": (2_950, 0),
-    "training": (2_450, 0),
-    "workflows": (8_240, 0),
+    "recipe": (3_690, 0),
+    "report": (1_370, 0),
+    "sparsity": (2_990, 920),
+    "storage": (1_690, 0),
+    "testing": (2_920, 0),
+    "training": (2_460, 0),
+    "workflows": (8_520, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 
@@ -130,9 +132,10 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 57_550,
+    "lines": 64_150,
     "lines_of_cpp": 4_090,
     "kernel_importers": 1,
+    "bytes_of_pages": 322_100,
 }
 """Number -> its greatest value as long as it misses its bar. One that reaches its bar is taken out."""
 

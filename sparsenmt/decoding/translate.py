@@ -155,7 +155,7 @@ def _translate_window(
     gates: dict[int, NDArray[np.float64] | None] = {}
 
     def record(found: Results) -> None:
-        check_complete(options, found, closed)
+        check_complete(options, found, gates)
         for i, hypotheses in found.items():
             if not hypotheses:
                 raise not_finite(real[i], bundle)
