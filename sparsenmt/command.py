@@ -20,7 +20,7 @@ class CommandEntry(NamedTuple):
         module: the module below `sparsenmt.commands` that holds ``command``; of a plugin, its module.
         help: short, for lists.
         target: of a plugin, the command, or the function that measures a report.
-        reads: of such a report, the arguments of `commands.analyze.options.analysis_options`.
+        reads: of such a report, the arguments of ``sparsenmt.commands.analyze.options``.
     """
 
     module: str
@@ -122,14 +122,14 @@ def register_report(
 ) -> Callable[[C], C]:
     """Decorate a function to register it as ``sparsenmt analyze NAME``, which draws, and writes JSON and CSV.
 
-    The function takes an `analysis.session.AnalysisSession` and settings of its own, and returns what
-    `AnalysisSession.result` makes. A setting is a parameter with a default and a type, of which an option is made:
+    The function takes a ``sparsenmt.analysis.session.AnalysisSession`` and settings of its own, and returns what
+    its ``result`` makes. A setting is a parameter with a default and a type, of which an option is made:
     ``least: int = 1`` is ``--least``; ``Annotated[int, "Shortest sentence."]`` gives it a help text.
 
     Args:
         help: noun phrase for the list of all reports.
         text, words, sentences, language_models, translates, target, files: the options that the command line shares
-            with other reports, as in `commands.analyze.options.analysis_options`.
+            with other reports, as in ``sparsenmt.commands.analyze.options``.
 
     Raises:
         ValueError: another module has registered the name, or it is that of a report of the package.

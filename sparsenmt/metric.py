@@ -72,17 +72,17 @@ METRICS: EntryTable[Metric] = EntryTable(
 
 
 def register_metric(name: str, label: str | None = None, **facts: bool) -> Callable[[S], S]:
-    """Decorate a function or class that makes an `evaluation.scorer.Scorer` to register it as a metric.
+    """Decorate a function or class that makes a ``sparsenmt.evaluation.scorer.Scorer`` to register it as a metric.
 
-    It is called with the name and the `evaluation.scorer.ScoringSettings`.
+    It is called with the name and the ``sparsenmt.evaluation.scorer.ScoringSettings``.
 
     Args:
         label: the name in tables. [default: the name]
-        facts: as those of `Metric`: ``lower_is_better`` and so on.
+        facts: as those of ``Metric``: ``lower_is_better`` and so on.
 
     Raises:
         ValueError: another module has registered the name, or it is that of a metric of the package.
-        TypeError: a fact is none of `Metric`.
+        TypeError: a fact is none of ``Metric``.
     """
     origin = calling_module()
 

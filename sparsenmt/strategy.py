@@ -1,6 +1,6 @@
 """The decoding strategies by name. Imports nothing heavy: recipes and the command line offer these names.
 
-A new strategy is one file with a class that implements `sparsenmt.decoding.strategies.Strategy`, and one line here; a
+A new strategy is one file with a class that implements ``sparsenmt.decoding.strategies.Strategy``, and one line here; a
 plugin registers its own with `register_strategy`.
 """
 
@@ -43,7 +43,7 @@ STRATEGIES: EntryTable[StrategyEntry] = EntryTable(
 
 
 def register_strategy(name: str, *, random: bool = False) -> Callable[[S], S]:
-    """Decorate a class that implements `sparsenmt.decoding.strategies.Strategy` to register it under a name.
+    """Decorate a class that implements ``sparsenmt.decoding.strategies.Strategy`` to register it under a name.
 
     The class gets the name as its attribute ``name``.
 

@@ -47,11 +47,16 @@ def _restore_handlers() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    """Tests run side by side: PyTorch gets one thread. Tests that do not use PyTorch do not wait for its import."""
+def _alone() -> None:
+    """Tests run side by side: PyTorch gets one thread; random numbers do not depend on the tests before.
+
+    Tests that do not use PyTorch do not wait for its import.
+    """
     torch = sys.modules.get("torch")
-    if torch is not None and torch.get_num_threads() != 1:
-        torch.set_num_threads(1)
+    if torch is not None:
+        torch.manual_seed(0)
+        if torch.get_num_threads() != 1:
+            torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -592,9 +592,10 @@ def main() -> None:
     print(report(package))
     for name, value in found.items():
         print(f"{name:28}{value:>24}" + (f"   at most {BARS[name]}" if name in BARS else ""))
-    ok = not still_open
-    print(json.dumps({"name": "house_numbers", "numbers": found, "bars": BARS, "open": still_open, "ok": ok}))
-    sys.exit(not ok)
+    print(
+        json.dumps({"name": "house_numbers", "numbers": found, "bars": BARS, "open": still_open, "ok": not still_open})
+    )
+    sys.exit(bool(still_open))
 
 
 if __name__ == "__main__":

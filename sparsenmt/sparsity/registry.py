@@ -135,19 +135,19 @@ def register(
     per_step: bool = False,
     refuses: Sequence[Refusal] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorate a class or function to register it as a method; arguments as for `Method`.
+    """Decorate a class or function to register it as a method; arguments as for ``Method`` there.
 
     What the same module registered under this name before, of a class or function of the same name, is replaced: a
     module that is reloaded, a cell of a notebook that is run again.
 
     A recipe that plugs it in at a place in ``refuses`` is refused. Where ``build`` raises ValueError at a place, whose
-    message is the reason that the user reads, the place belongs there as well: `sparsenmt check-method` takes every
+    message is the reason that the user reads, the place belongs there as well: ``sparsenmt check-method`` takes every
     other refusal for a mistake.
 
     Raises:
         ValueError: the socket is unknown, another method of it has this name, or an argument is not what it must be.
     """
-    check_lists(examples=examples)
+    check_lists(examples=examples, refuses=refuses)
     if socket not in SOCKETS:
         raise ValueError(f"no socket {socket!r}: there are {', '.join(SOCKETS)}")
     title, origin = _title(method_key(socket, name)), calling_module()

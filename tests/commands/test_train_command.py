@@ -307,7 +307,7 @@ def test_an_interrupt_and_going_on(workspace: Path) -> None:
     assert process.stderr.readline() == f"new: resumes after update {int(last[-8:]):,}\n".encode()
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 143 and b"terminated" in errors and b"Traceback" not in errors
+    assert process.returncode == 143 and b"terminated" in errors and b"Traceback" not in errors, errors.decode()
 
 
 def test_a_resume_with_other_numerics_says_so(command: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

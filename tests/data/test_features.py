@@ -20,6 +20,7 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, train_tok
 from sparsenmt.data.vocabulary import EOS, SPACE, UNK
 from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.errors import UserError
+from sparsenmt.plugins import failure
 from sparsenmt.recipe import schema
 
 Lines = Callable[..., list[str]]
@@ -203,6 +204,7 @@ def test_a_feature_from_outside_is_fitted_saved_and_computed(tmp_path: Path, lin
 
 def test_names_are_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_features, "FEATURES", dict(source_features.FEATURES))
+    monkeypatch.setattr(failure, "TITLES", {})
     assert register_feature("letters")(Letters) is Letters
     assert register_feature("letters")(Letters) is Letters, "its module may be imported again"
     other = type("Other", (SourceFeature,), {"files": ("other.bin",), "__module__": "elsewhere"})

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from sparsenmt import __version__
 from sparsenmt.arguments import check_names, from_fields, strings_to_paths
 from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.assemble.estimates import without_gain
 from sparsenmt.assemble.model_directory import used_plugins
-from sparsenmt.data.documents import DocumentBlock
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import StrPath, check_readable, text_windows, write_lines
 from sparsenmt.decoding import documents as document_decoding
@@ -34,8 +30,6 @@ from sparsenmt.decoding.documents import (
 )
 from sparsenmt.decoding.inputs import cut_summary, cut_warning
 from sparsenmt.decoding.model_options import ModelOptions
-from sparsenmt.decoding.scores import Hypothesis
-from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import WINDOW, TranslatedLine, translate_lines
 from sparsenmt.decoding.unusual_text import LostSpaces, UnusualText
 from sparsenmt.depth_selector.selector import open_selector
@@ -43,7 +37,6 @@ from sparsenmt.engine.build import dtype_name
 from sparsenmt.engine.numerics import numerics, numerics_changes
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.model.depth_plan import Depth, fastest_first
-from sparsenmt.model.sockets import content_patterns
 from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe import schema
@@ -51,7 +44,6 @@ from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.report.output_files import check_outputs
 from sparsenmt.storage.files import partial_path, sha256_file
 from sparsenmt.storage.resumable_output import ResumableOutput, resumable_output
-from sparsenmt.workflows.decoding.depth_choice import at_depth
 from sparsenmt.workflows.decoding.input_text import (
     UnchangedFile,
     attach,
@@ -60,6 +52,8 @@ from sparsenmt.workflows.decoding.input_text import (
     packing_of,
     read_text,
 )
+from sparsenmt.workflows.decoding.output_lines import render_block, render_line
+from sparsenmt.workflows.decoding.search_options import search_options
 from sparsenmt.workflows.decoding.shared_windows import CPU, SharedWindows, check_shared_input, join_workers
 
 
@@ -180,88 +174,6 @@ def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> No
             _stream(translator, write)
         else:
             _write_file(translator, output)
-
-
-def decoding_options(base: schema.Decoding, settings: Mapping[str, Any], n_best: int = 1) -> schema.Decoding:
-    """Return a recipe's decoding options with some of them replaced, checked as the recipe's are.
-
-    Raises:
-        UserError: a value is not valid, or more hypotheses are wanted than the search has.
-    """
-    changed = {name: value for name, value in settings.items() if value is not None}
-    try:
-        options = type(base).model_validate({**dict(base), **changed})
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = str(first["loc"][0])
-        message = first["msg"].replace("Input should be", "must be")
-        hint = "`sparsenmt decode --help` explains the option."
-        where = f"--{name.replace('_', '-')}"
-        raise UserError(f"{message}, not {settings[name]}", where=where, hint=hint) from None
-    width = strategy_of(options).width
-    if n_best > width:
-        raise UserError(
-            f"{n_best} hypotheses are more than the search has: {width}",
-            where="--n-best",
-            hint="Raise --beam-size."
-            if options.method == "beam"
-            else "Use --method beam, with as large a --beam-size.",
-        )
-    return options
-
-
-def search_options(
-    bundle: Bundle,
-    model: Path,
-    settings: Mapping[str, Any],
-    *,
-    n_best: int = 1,
-    encoder_layers: int | None = None,
-    decoder_layers: int | None = None,
-    without_meaning: Mapping[str, object] | None = None,
-) -> schema.Decoding:
-    """Return a model's decoding options with some of them replaced; all that a search depends on is checked.
-
-    Args:
-        model: its directory, for messages.
-        settings, n_best: as for `decoding_options`.
-        encoder_layers, decoder_layers: as for `at_depth`.
-        without_meaning: option -> value of those that a language model must not be given.
-
-    Raises:
-        UserError: an option or a language does not fit the model, or the model cannot decode.
-    """
-    if bundle.recipe.data.is_language_model:
-        refused = {"--encoder-layers": encoder_layers, "--unknown copy": settings.get("unknown") == "copy"}
-        refused |= {"--shortlist": settings.get("shortlist"), **(without_meaning or {})}
-        _check_continuation(bundle, model, refused)
-    elif settings.get("max_lines") is not None:
-        raise UserError(
-            "the model translates: every line has one line of output", where="--max-lines", hint="Leave it out."
-        )
-    _ = bundle.frames  # refuses a language that is missing, before anything is read or written
-    options = decoding_options(bundle.recipe.decoding, settings, n_best)
-    _ = bundle.shortlist(options)  # refuses one that cannot be used
-    return at_depth(bundle.model.plan, options, encoder_layers, decoder_layers)
-
-
-def _check_continuation(bundle: Bundle, model: Path, refused: Mapping[str, object]) -> None:
-    """Refuse options that have no meaning for the continuation of prompts, and models that cannot decode.
-
-    Args:
-        refused: option -> its value.
-    """
-    for name, value in refused.items():
-        if value:
-            raise UserError(
-                "has no meaning for a language model, which has no source", where=name, hint="Leave the option out."
-            )
-    if not all(pattern.decodes for pattern in content_patterns(bundle.model.modules())):
-        raise UserError(
-            "the model cannot decode: later positions decide what a query sees",
-            where=str(model),
-            hint="Train with a pattern that looks back only (of `routing`: `assignment: nearest`).",
-        )
 
 
 class _Tally:
@@ -397,12 +309,13 @@ class _Translator:
         self, lines: Iterable[InputLine], advance: Callable[[int], object], tally: _Tally
     ) -> Iterator[tuple[int, list[str]]]:
         """Translate lines one by one; yields as `translate` does."""
+        request, several = self.request, self.options.max_lines != 1
         translate = translate_lines if self.selector is None else self.selector.translate
         if self.bundle.recipe.data.is_language_model:
             translate = continue_lines
         for found in translate(self.bundle, lines, self.options, advance=advance, window=self.window):
             tally.add(found)
-            yield 1, _render_line(found, self.request, several_lines=self.options.max_lines != 1)
+            yield 1, render_line(found, request.n_best, as_json=request.as_json, several_lines=several)
         if self.selector is not None:
             tally.depths += self.selector.counts
             self.selector.counts.clear()
@@ -416,7 +329,7 @@ class _Translator:
             tally.add(found.translation)
             count = len(found.block.sentences)
             advance(count)
-            yield count, _render_block(found, self.request.n_best, self.request.as_json)
+            yield count, render_block(found, self.request.n_best, self.request.as_json)
 
     # --- several processes ---------------------------------------------------------------------------------------
 
@@ -552,56 +465,3 @@ def report_mismatches(mismatches: Mismatches) -> None:
     warning = mismatches.warning()
     if warning is not None:
         notify(warning)
-
-
-def _render_line(translation: TranslatedLine, request: DecodeRequest, *, several_lines: bool) -> list[str]:
-    """Return the output lines of one input line; ``several_lines``: an output may have several, which are escaped."""
-    n_best, as_json = request.n_best, request.as_json
-    texts = translation.best_texts(n_best)
-    if several_lines and not as_json:
-        texts = [text.replace("\\", "\\\\").replace("\n", "\\n") for text in texts]
-    if n_best == 1 and not as_json:
-        return texts
-    pairs = list(zip(texts, translation.hypotheses[:n_best], strict=True))
-    number = translation.source.number
-    if not as_json:
-        return [f"{number} ||| {text} ||| {hypothesis.score:.6f}" for text, hypothesis in pairs]
-    hypotheses = [{"text": text, **_scores_as_json(hypothesis)} for text, hypothesis in pairs]
-    line = {"line": number + 1, "source": translation.source.text, "hypotheses": hypotheses}
-    if translation.depth is not None:
-        line["encoder_layers"], line["decoder_layers"] = translation.depth
-    return [json.dumps(line, ensure_ascii=False, allow_nan=False)]
-
-
-def _render_block(found: BlockTranslation, n_best: int, as_json: bool) -> list[str]:
-    """Return the output lines of a block: one for each line, or up to ``n_best`` for each, or one JSON object."""
-    if n_best == 1 and not as_json:
-        return found.lines
-    pairs: Sequence[tuple[list[str], Hypothesis]]
-    pairs = list(zip(found.texts, found.translation.hypotheses, strict=True))[:n_best]
-    sentences = found.block.sentences
-    if not as_json:
-        return [
-            f"{sentence.number} ||| {texts[index]} ||| {hypothesis.score:.6f}"
-            for index, sentence in enumerate(sentences)
-            for texts, hypothesis in pairs
-        ]
-    hypotheses = [{"texts": texts, **_scores_as_json(hypothesis)} for texts, hypothesis in pairs]
-    source = [sentence.texts[0] for sentence in sentences]
-    line = {**block_place(found.block), "source": source, "hypotheses": hypotheses}
-    return [json.dumps(line, ensure_ascii=False, allow_nan=False)]
-
-
-def _scores_as_json(hypothesis: Hypothesis) -> dict[str, Any]:
-    """Return score (length-normalised), log-probability (natural), number of tokens, and if `</s>` ended it."""
-    return {
-        "score": hypothesis.score,
-        "log_probability": hypothesis.log_probability,
-        "pieces": len(hypothesis.tokens),
-        "ended": hypothesis.ended,
-    }
-
-
-def block_place(block: DocumentBlock) -> dict[str, Any]:
-    """Return the place of a block in its text, for JSON."""
-    return {"line": block.first + 1, "lines": len(block.sentences), "document": block.document}

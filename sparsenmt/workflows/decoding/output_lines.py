@@ -1,0 +1,64 @@
+"""Lines of output: texts, n-best lists in the form ``NUMBER ||| TEXT ||| SCORE``, and JSON objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from sparsenmt.data.documents import DocumentBlock
+from sparsenmt.decoding.documents import BlockTranslation
+from sparsenmt.decoding.scores import Hypothesis
+from sparsenmt.decoding.translate import TranslatedLine
+
+
+def render_line(translation: TranslatedLine, n_best: int, *, as_json: bool, several_lines: bool) -> list[str]:
+    """Return the output lines of one input line; ``several_lines``: an output may have several, which are escaped."""
+    texts = translation.best_texts(n_best)
+    if several_lines and not as_json:
+        texts = [text.replace("\\", "\\\\").replace("\n", "\\n") for text in texts]
+    if n_best == 1 and not as_json:
+        return texts
+    pairs = list(zip(texts, translation.hypotheses[:n_best], strict=True))
+    number = translation.source.number
+    if not as_json:
+        return [f"{number} ||| {text} ||| {hypothesis.score:.6f}" for text, hypothesis in pairs]
+    hypotheses = [{"text": text, **_scores_as_json(hypothesis)} for text, hypothesis in pairs]
+    line = {"line": number + 1, "source": translation.source.text, "hypotheses": hypotheses}
+    if translation.depth is not None:
+        line["encoder_layers"], line["decoder_layers"] = translation.depth
+    return [json.dumps(line, ensure_ascii=False, allow_nan=False)]
+
+
+def render_block(found: BlockTranslation, n_best: int, as_json: bool) -> list[str]:
+    """Return the output lines of a block: one for each line, or up to ``n_best`` for each, or one JSON object."""
+    if n_best == 1 and not as_json:
+        return found.lines
+    pairs: Sequence[tuple[list[str], Hypothesis]]
+    pairs = list(zip(found.texts, found.translation.hypotheses, strict=True))[:n_best]
+    sentences = found.block.sentences
+    if not as_json:
+        return [
+            f"{sentence.number} ||| {texts[index]} ||| {hypothesis.score:.6f}"
+            for index, sentence in enumerate(sentences)
+            for texts, hypothesis in pairs
+        ]
+    hypotheses = [{"texts": texts, **_scores_as_json(hypothesis)} for texts, hypothesis in pairs]
+    source = [sentence.texts[0] for sentence in sentences]
+    line = {**block_place(found.block), "source": source, "hypotheses": hypotheses}
+    return [json.dumps(line, ensure_ascii=False, allow_nan=False)]
+
+
+def _scores_as_json(hypothesis: Hypothesis) -> dict[str, Any]:
+    """Return score (length-normalised), log-probability (natural), number of tokens, and if `</s>` ended it."""
+    return {
+        "score": hypothesis.score,
+        "log_probability": hypothesis.log_probability,
+        "pieces": len(hypothesis.tokens),
+        "ended": hypothesis.ended,
+    }
+
+
+def block_place(block: DocumentBlock) -> dict[str, Any]:
+    """Return the place of a block in its text, for JSON."""
+    return {"line": block.first + 1, "lines": len(block.sentences), "document": block.document}
