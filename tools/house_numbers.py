@@ -124,7 +124,7 @@ BARS = {
     "members_of_engine": 8,
     "members_of_training_protocol": 16,
     "methods_of_transformer": 20,
-    "bytes_of_pages": 300_000,
+    "bytes_of_pages": 275_000,
 }
 """The most that each number may be."""
 
@@ -135,7 +135,6 @@ OPEN: dict[str, int | str] = {
     "lines": 64_150,
     "lines_of_cpp": 4_090,
     "kernel_importers": 1,
-    "bytes_of_pages": 322_100,
 }
 """Number -> its greatest value as long as it misses its bar. One that reaches its bar is taken out."""
 

@@ -20,7 +20,7 @@ SHELVES = ("start", "guides", "reference", "records")
 GENERATED = {"errors.md", "recipes.md"}
 
 # Greatest sizes in bytes: of what a user reads, without records and generated pages; and of the architecture.
-MOST, MOST_ARCHITECTURE = 300_000, 12_000
+MOST, MOST_ARCHITECTURE = 285_000, 12_000
 
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "recipes/README.md"]
 PAGES += sorted(DOCS.rglob("*.md"))
@@ -102,7 +102,7 @@ def test_modules(page: Path) -> None:
         assert (ROOT / path).is_file(), path
 
 
-@pytest.mark.parametrize("page", [*CODE, DOCS / "reference/code.md", DOCS / "guides/extending.md"], ids=name)
+@pytest.mark.parametrize("page", [*CODE, DOCS / "records/code.md", DOCS / "guides/extending.md"], ids=name)
 def test_places_in_the_code(page: Path) -> None:
     """Pages about the code name files below the package, or below the checkout."""
     paths = re.findall(r"`([\w./-]+\.py)`", page.read_text(encoding="utf-8"))
