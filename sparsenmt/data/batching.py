@@ -17,6 +17,7 @@ from torch import Tensor
 
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.tokenizers.frame import NO_FRAMES, Frame, FramePair
+from sparsenmt.data.tokenizers.sampled_division import SampledDivision
 from sparsenmt.data.vocabulary import PAD
 
 _POOL_BATCHES = 100  # batches in a pool: large enough for little padding, small enough to stay random
@@ -31,6 +32,14 @@ class IndexBatch:
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def halves(self) -> tuple[IndexBatch, IndexBatch]:
+        """The first and the second half of the examples."""
+        middle = len(self) // 2
+        return (
+            IndexBatch(self.dataset[:middle], self.index[:middle]),
+            IndexBatch(self.dataset[middle:], self.index[middle:]),
+        )
 
 
 @dataclass(frozen=True)
@@ -131,7 +140,8 @@ class EpochPlan:
 
     Args:
         datasets: the training corpora.
-        weights: how often each corpus is seen in an epoch; 0.5 is a new random half every epoch.
+        weights: how often each corpus is seen in an epoch; 0.5 is a new random half every epoch. Or those of several
+            stages, between which an epoch chooses.
         batch_tokens: maximum of rows times longest source or target in a batch; a longer example is a batch alone.
         seed: the random seed.
         frames: the tokens around sources and targets.
@@ -159,10 +169,16 @@ class EpochPlan:
         self._longer = np.concatenate([none, *(np.maximum(*both) for both in sides)])
         self._shorter = np.concatenate([none, *(np.minimum(*both) for both in sides)])
 
-    def batches(self, epoch: int, rank: int = 0, world_size: int = 1) -> EpochBatches:
-        """The batches of an epoch for one of several ranks, whose shares differ by at most one batch."""
+    def batches(
+        self, epoch: int, rank: int = 0, world_size: int = 1, weights: Sequence[float] | None = None
+    ) -> EpochBatches:
+        """The batches of an epoch for one of several ranks, whose shares differ by at most one batch.
+
+        Args:
+            weights: of the corpora in this epoch; None: those of the plan.
+        """
         generator = np.random.default_rng([self._seed, epoch])
-        examples = self._examples(generator)
+        examples = self._examples(generator, self._weights if weights is None else weights)
         boundaries, done = [0], 0
         for pool in self._pools(examples):  # views, sorted in place
             pool[:] = pool[np.lexsort((self._shorter[pool], self._longer[pool]))]
@@ -171,11 +187,11 @@ class EpochPlan:
         order = generator.permutation(len(boundaries) - 1)[rank::world_size]
         return EpochBatches(self._bases, examples, np.array(boundaries, dtype=np.int64), order)
 
-    def _examples(self, generator: np.random.Generator) -> NDArray[np.integer]:
+    def _examples(self, generator: np.random.Generator, weights: Sequence[float]) -> NDArray[np.integer]:
         """The global numbers of an epoch's examples, shuffled."""
         type_ = np.int32 if self._bases[-1] <= np.iinfo(np.int32).max else np.int64
         parts = [np.zeros(0, dtype=type_)]
-        for base, size, weight in zip(self._bases, self._sizes, self._weights, strict=False):
+        for base, size, weight in zip(self._bases, self._sizes, weights, strict=False):
             copies, part = divmod(weight, 1.0)
             parts.extend([np.arange(base, base + size, dtype=type_)] * int(copies))
             if some := round(part * size):
@@ -209,10 +225,23 @@ def length_batches(lengths: ArrayLike, batch_tokens: int) -> list[list[int]]:
     return [order[start:stop].tolist() for start, stop in pairwise(boundaries)][::-1]
 
 
-def collate(datasets: Sequence[Dataset], batch: IndexBatch, frames: FramePair = NO_FRAMES) -> Batch:
-    """Read the examples of a batch, put them into their frames and pad them. Given prefixes are no targets."""
+def collate(
+    datasets: Sequence[Dataset],
+    batch: IndexBatch,
+    frames: FramePair = NO_FRAMES,
+    division: SampledDivision | None = None,
+    epoch: int = 0,
+) -> Batch:
+    """Read the examples of a batch, put them into their frames and pad them. Given prefixes are no targets.
+
+    Args:
+        division: divides the sentences into other tokens, of this ``epoch``; None: they keep theirs.
+    """
     source, source_valid = _read(batch, [(d.source_ids, d.source_offsets) for d in datasets])
     target_output, target_valid = _read(batch, [(d.target_ids, d.target_offsets) for d in datasets])
+    if division is not None:
+        source, source_valid = _divided(0, (source, source_valid), datasets, batch, division, epoch)
+        target_output, target_valid = _divided(1, (target_output, target_valid), datasets, batch, division, epoch)
     features = {
         name: _read(batch, [(d.feature_values[name], d.source_offsets) for d in datasets])[0]
         for name in datasets[0].features
@@ -269,6 +298,29 @@ def _read(batch: IndexBatch, stores: Sequence[tuple[NDArray[np.integer], NDArray
         real[rows] = valid[rows]
         padded[real] = stores[number][0][(starts[:, None] + columns)[real]]
     return torch.from_numpy(padded), torch.from_numpy(valid)
+
+
+def _divided(
+    side: int,
+    padded: tuple[Tensor, Tensor],
+    datasets: Sequence[Dataset],
+    batch: IndexBatch,
+    division: SampledDivision,
+    epoch: int,
+) -> tuple[Tensor, Tensor]:
+    """Divide the sentences of a side anew; both before and after padded as by `pad`."""
+    if division.samplers[side] is None:
+        return padded
+    ids, lengths = padded[0].numpy(), padded[1].sum(1).tolist()
+    places = zip(batch.dataset.tolist(), batch.index.tolist(), strict=True)
+    return pad(
+        [
+            division.divided(
+                side, row[:end], epoch=epoch, corpus=corpus, line=int(datasets[corpus].line_numbers[index])
+            )
+            for row, end, (corpus, index) in zip(ids, lengths, places, strict=True)
+        ]
+    )
 
 
 def pad(rows: Sequence[ArrayLike]) -> tuple[Tensor, Tensor]:

@@ -204,11 +204,12 @@ def separator_id(tokenizer: Tokenizer, separator: str) -> int:
 
 
 def tokenizer_settings(data: schema.Data) -> schema.TokenizerSection:
-    """The recipe's tokenizer section, with the separator of blocks as a user symbol."""
+    """The recipe's tokenizer section, with the separator of blocks and the tags of corpora as user symbols."""
     options = data.tokenizer
-    if data.documents is None or data.documents.separator in options.user_symbols:
-        return options
-    return options.model_copy(update={"user_symbols": [*options.user_symbols, data.documents.separator]})
+    wanted = [corpus.tag_token for corpus in data.train if corpus.tag_token is not None]
+    wanted += [data.documents.separator] if data.documents is not None else []
+    symbols = list(dict.fromkeys([*options.user_symbols, *wanted]))
+    return options if symbols == options.user_symbols else options.model_copy(update={"user_symbols": symbols})
 
 
 # Translated blocks

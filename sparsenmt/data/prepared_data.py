@@ -84,7 +84,7 @@ class CorpusReport:
         parts = [f"{self.name}: {counts.kept:,} of {counts.read:,} pairs kept"]
         if self.blocks is not None and self.documents is not None:
             parts.append(f"packed into {self.blocks:,} blocks of {self.documents:,} documents")
-        parts += [f"{count:,} removed by {reason}" for reason, count in counts.removed.items() if count]
+        parts += [f"{count:,} removed by {reason}" for reason, count in sorted(counts.removed.items()) if count]
         if counts.cut:
             parts.append(f"{counts.cut:,} sources cut")
         parts.append(f"{self.source_tokens:,} source and {self.target_tokens:,} target tokens")
@@ -198,7 +198,7 @@ class PreparedReport(PreparedManifest):
         """Describe the result in several lines."""
         return "\n".join(
             [
-                *(report.describe() for report in (*self.corpora, self.dev)),
+                *(line for report in (*self.corpora, self.dev) for line in _lines_on(report)),
                 f"vocabulary: {self._by_side(self.vocabulary_sizes)} tokens",
                 *self._shortfall(),
                 *self._coverage(),
@@ -239,6 +239,11 @@ class PreparedReport(PreparedManifest):
         running = f"{100 * covered:.10g}% of the running text; others are unknown"
         found = "all of the training text" if covered == 1 else running
         return [f"characters: {self._by_side(characters)}, {found} (data.tokenizer.character_coverage)"]
+
+
+def _lines_on(report: CorpusReport | TextReport) -> list[str]:
+    """A line on a corpus, and the examples of what filters left out of it."""
+    return [report.describe(), *(report.counts.describe_examples() if isinstance(report, CorpusReport) else ())]
 
 
 class _Prepared:

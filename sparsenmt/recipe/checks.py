@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -240,8 +241,69 @@ def _data(data: Data) -> Iterator[Contradiction]:
         if text is not None and text.source and text.source == text.target:
             complaint = Complaint("source and target are the same file", "Name the file of each language.")
             yield Contradiction(_keys(f"{key}.target", f"{key}.source"), complaint)
+    yield from _corpora(data)
+    yield from _stages(data)
+    yield from _subword_sampling(data)
     if data.documents is not None:
         yield from _documents(data, data.documents)
+
+
+def _corpora(data: Data) -> Iterator[Contradiction]:
+    """Lines and tags are of training corpora, and must make sense there."""
+    others = {"data.dev": data.dev, "data.test": data.test}
+    for key, name in ((key, name) for key in others for name in ("lines", "lines_seed", "tag")):
+        if getattr(others[key], name, None) is not None:
+            complaint = Complaint("is a key of training corpora", "Remove it, and prepare the text itself.")
+            yield Contradiction(_keys(f"{key}.{name}"), complaint)
+    for index, corpus in enumerate(data.train):
+        seed, lines = _keys(f"data.train.{index}.lines_seed", f"data.train.{index}.lines")
+        if corpus.lines_seed is not None and corpus.lines is None:
+            yield Contradiction((seed,), Complaint("there is no number of lines to draw", "Add `lines`."))
+        elif corpus.lines_seed is not None and data.documents is not None:
+            complaint = Complaint("a sample of lines would take documents apart", "Leave it out: the first lines.")
+            yield Contradiction((seed, lines, *_keys("data.documents")), complaint)
+        tag = corpus.tag
+        unfit = None if tag is None else _symbol_complaint(tag, data.tokenizer.lowercase)
+        if tag is not None and unfit is None and set("<>") & set(tag):
+            unfit = Complaint(f"'{tag}' has angle brackets, which the token of a tag gets", "Write the name alone.")
+        if unfit is not None:
+            yield Contradiction(_keys(f"data.train.{index}.tag"), unfit)
+
+
+def _stages(data: Data) -> Iterator[Contradiction]:
+    """Stages follow each other, and have text."""
+    before = 0
+    names = [corpus.name or PurePath(corpus.text or corpus.source).name for corpus in data.train]
+    for index, stage in enumerate(data.stages):
+        here = f"data.stages.{index}"
+        if stage.after <= before:
+            complaint = Complaint(f"the stage before begins after update {before}", "Write the stages in their order.")
+            yield Contradiction(_keys(f"{here}.after"), complaint)
+        before = stage.after
+        if unknown := [name for name in stage.weights if name not in names]:
+            complaint = Complaint(
+                f"there is no training corpus '{unknown[0]}'", f"Write one of: {', '.join(names)} (`name`)."
+            )
+            yield Contradiction(_keys(f"{here}.weights", "data.train"), complaint)
+        elif not any(stage.weights.get(name, 1) for name in names):
+            complaint = Complaint("every corpus is left out", "Give one of them a weight above 0.")
+            yield Contradiction(_keys(f"{here}.weights"), complaint)
+
+
+def _subword_sampling(data: Data) -> Iterator[Contradiction]:
+    """BPE has merges to skip, unigram divisions to draw from; those of a model are checked when it is read."""
+    kind, sampling = data.tokenizer.kind, data.subword_regularization
+    if sampling is None or data.tokenizer.from_model is not None:
+        return
+    for side, options in (("source", sampling.source), ("target", sampling.target)):
+        key, needed = ("dropout", "bpe") if options is None or options.dropout is not None else ("alpha", "unigram")
+        if options is not None and kind != needed:
+            other = {"bpe": "Write `dropout`.", "unigram": "Write `alpha`."}
+            complaint = Complaint(
+                f"belongs to `kind: {needed}`, not to {kind}", other.get(kind, "Remove it: its tokens are not divided.")
+            )
+            keys = _keys(f"data.subword_regularization.{side}.{key}", "data.tokenizer.kind")
+            yield Contradiction(keys, complaint)
 
 
 def _documents(data: Data, documents: Documents) -> Iterator[Contradiction]:
@@ -320,7 +382,7 @@ def _task(recipe: YamlNode) -> Iterator[Contradiction]:
     """Keys belong to a task, and every corpus has the texts of its task."""
     own, other = ("language_model", "translation") if _is_language_model(recipe) else ("translation", "language_model")
     texts = {"translation": ("source", "target"), "language_model": ("text",)}
-    foreign = {"translation": ("source", "target", "tags", "documents"), "language_model": ("text",)}[other]
+    foreign = {"translation": ("source", "target", "tags", "documents", "tag"), "language_model": ("text",)}[other]
     count = len(items(find(recipe, ("data", "train"))))
     places: list[KeyPath] = [*(("data", "train", index) for index in range(count)), ("data", "dev"), ("data", "test")]
     corpora = [place for place in places if isinstance(getattr(find(recipe, place), "value", None), dict)]

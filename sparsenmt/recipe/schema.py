@@ -33,6 +33,16 @@ from sparsenmt.recipe.choices import (
     UnknownTokens,
     device_name,
 )
+from sparsenmt.recipe.data_sections import BYTE_TOKENS as BYTE_TOKENS
+from sparsenmt.recipe.data_sections import Corpus as Corpus
+from sparsenmt.recipe.data_sections import CorpusStage as CorpusStage
+from sparsenmt.recipe.data_sections import Data as Data
+from sparsenmt.recipe.data_sections import Documents as Documents
+from sparsenmt.recipe.data_sections import Filters as Filters
+from sparsenmt.recipe.data_sections import SubwordRegularization as SubwordRegularization
+from sparsenmt.recipe.data_sections import SubwordSampling as SubwordSampling
+from sparsenmt.recipe.data_sections import TaggerSection as TaggerSection
+from sparsenmt.recipe.data_sections import TokenizerSection as TokenizerSection
 from sparsenmt.recipe.method_choice import Attention, MemoryChoice, MethodChoice
 from sparsenmt.recipe.section import Section
 from sparsenmt.recipe.table_names import DecodingMethod, ValidationMetric
@@ -129,175 +139,6 @@ class ModelSection(Section):
         return self.tie_embeddings in ("all", "inputs")
 
 
-class Corpus(Section):
-    """A line-aligned pair of text files; of a language model, one text. Files are plain or gzipped."""
-
-    name: str | None = Field(None, description="Name in reports. Default: the name of the source file, or of the text.")
-    source: str = Field(
-        "",
-        description="Path of the source text, relative to the folder of the recipe that names it. Required for a "
-        "translation.",
-    )
-    target: str = Field(
-        "", description="Path of the target text, line-aligned with the source. Required for a translation."
-    )
-    text: str = Field("", description="Path of the text of a language model, which requires it.")
-    tags: str | None = Field(
-        None,
-        description="Path of part-of-speech tags of the source, for methods that read them: CoNLL-U, or lines of "
-        "`word_TAG`; sentence n belongs to line n. Default: the tagger makes them.",
-    )
-    documents: str | None = Field(
-        None,
-        description="Path of document ids, line-aligned with the source: a document ends where the id changes. Needed "
-        "by `data.documents` and by the metric `dbleu`. Default: every line is a document.",
-    )
-    weight: PositiveFloat = Field(
-        1.0, le=10_000, description="How often the corpus is seen in an epoch (2 = twice, 0.5 = half of it)."
-    )
-
-    younger = frozenset({"source", "target", "text"})
-
-    @property
-    def files(self) -> dict[str, str]:
-        """The path of every text by its key: source and target, or the text of a language model."""
-        return {"text": self.text} if self.text else {"source": self.source, "target": self.target}
-
-
-BYTE_TOKENS = 260
-"""Tokens of a vocabulary of bytes: 256, and the special tokens."""
-
-
-class TokenizerSection(Section):
-    """The conversion of text to tokens."""
-
-    kind: Literal["bpe", "unigram", "char", "word", "byte"] = Field(
-        "bpe",
-        description="SentencePiece BPE or unigram, characters, white-space separated words, or the bytes of UTF-8.",
-    )
-    vocabulary_size: PositiveInt = Field(
-        8000,
-        le=2**24,
-        description="Number of tokens in a vocabulary (an upper bound for char and word). Bytes have 256, and the "
-        "special tokens.",
-    )
-    shared: bool = Field(True, description="One vocabulary for both languages.")
-    character_coverage: float = Field(1.0, gt=0, le=1, description="Share of characters that the vocabulary covers.")
-    lowercase: bool = Field(False, description="Lowercase all text.")
-    normalization: Literal["identity", "nfkc", "nmt_nfkc"] = Field(
-        "nmt_nfkc",
-        description="SentencePiece's rule. Default of languages with zero-width joiners, as Persian: `nfkc`.",
-    )
-    max_training_lines: PositiveInt = Field(
-        2_000_000, description="Largest number of lines that the vocabulary is trained on."
-    )
-    from_model: str | None = Field(
-        None,
-        description="Model directory whose tokenizers are used as they are, instead of learning some; relative to the "
-        "folder of the recipe. For further training of a model that was imported. Of the other keys only `shared` "
-        "counts.",
-    )
-    user_symbols: list[str] = Field(
-        [],
-        description="Words that are a single token each, such as markers `<n>` between turns or sentences and `<doc>` "
-        "between documents; they count in `vocabulary_size`.",
-    )
-
-    younger = frozenset({"from_model"})
-
-    @model_validator(mode="before")
-    @classmethod
-    def _count_bytes(cls, values: Any) -> Any:
-        """Fill in the number of bytes and special tokens."""
-        if isinstance(values, dict) and values.get("kind") == "byte" and "vocabulary_size" not in values:
-            symbols = values.get("user_symbols")
-            return {**values, "vocabulary_size": BYTE_TOKENS + (len(symbols) if isinstance(symbols, list) else 0)}
-        return values
-
-
-class TaggerSection(Section):
-    """The part-of-speech tagger of the source, for methods that read tags; also used when the model decodes."""
-
-    name: Literal["hanta", "spacy", "stanza", "given"] = Field(
-        "hanta", description="An installed tagger; `given`: none, every text comes with its tags."
-    )
-    language: str | None = Field(None, description="Code of its language. Default: `data.source_language`.")
-
-
-class Filters(Section):
-    """Filters of the training pairs. Pairs left out are counted; no pair of `dev` is left out."""
-
-    max_length: PositiveInt | None = Field(256, description="Leave out pairs with more tokens than this on a side.")
-    max_ratio: PositiveFloat | None = Field(
-        None, description="Leave out pairs whose lengths differ by more than this factor."
-    )
-    max_source_length: PositiveInt | None = Field(
-        None,
-        le=8192,
-        description="Cut sources to this many tokens instead of leaving them out: in training, in `dev`, and when the "
-        "model decodes or scores. At most `max_length`, and less than `model.max_positions`.",
-    )
-
-
-class Documents(Section):
-    """Blocks of consecutive sentences of a document; the model reads and writes each block as one long sentence.
-
-    `data.filters` apply to the sentences, before they are packed.
-    """
-
-    max_length: PositiveInt = Field(
-        512,
-        le=2**20,
-        description="Longest block, in tokens of either language, including separators and `</s>`; a longer sentence "
-        "is a block of its own. At most `model.max_positions`.",
-    )
-    source_length: PositiveInt | None = Field(
-        None,
-        description="Longest block when the target is not known, as in `decode`. Default: `max_length`. Lower it "
-        "if targets have more tokens than sources: otherwise outputs become longer than any in training.",
-    )
-    separator: str = Field(
-        "<sep>", description="Word between two sentences of a block: one token, added to the vocabulary by `prepare`."
-    )
-
-
-class Data(Section):
-    """Text, tokenizer and the prepared binary data."""
-
-    task: Literal["translation", "language_model"] = Field(
-        "translation",
-        description="`translation`: from a source to a target; `language_model`: a decoder without a source, of one "
-        "text.",
-    )
-    directory: str = Field(description="Directory of the binary data that `prepare` writes and `train` reads.")
-    source_language: str = Field("source", description="Language code of the source, such as `en`; used by the tagger.")
-    target_language: str = Field(
-        "target",
-        description="Language code of the target, or of a language model's text, such as `ja`; for reports and for the "
-        "words of scores.",
-    )
-    train: list[Corpus] = Field(min_length=1, description="Training corpora.")
-    dev: Corpus = Field(description="Validation text.")
-    test: Corpus | None = Field(
-        None, description="Test text of `sparsenmt demo`, `compare`, `sweep` and `depth-table`."
-    )
-    tokenizer: TokenizerSection = Field(TokenizerSection(), description="The conversion of text to tokens.")
-    filters: Filters = Field(Filters(), description="Filters of the training pairs.")
-    tagger: TaggerSection = Field(TaggerSection(), description="Part-of-speech tagger of the source.")
-    documents: Documents | None = Field(
-        None,
-        description="Pack the sentences of documents into blocks; `{}` packs with the defaults. Default: every line "
-        "is independent.",
-    )
-
-    younger = frozenset({"task"})
-
-    @property
-    def is_language_model(self) -> bool:
-        """True if the task is a language model, False if it is a translation."""
-        return self.task == "language_model"
-
-
 class Optimizer(Section):
     """Adam (Kingma and Ba 2015) or Adagrad (Duchi et al. 2011), and its constants."""
 
@@ -371,6 +212,11 @@ class Training(Section):
     threads: PositiveInt | None = Field(None, description="Number of CPU threads. Default: all cores.")
     max_updates: PositiveInt = Field(100_000, description="Largest number of updates.")
     max_epochs: PositiveInt | None = Field(None, description="Largest number of passes over the training data.")
+    max_hours: PositiveFloat | None = Field(
+        None,
+        description="Stop after this many hours of updates, validations and checkpoints, those before an interruption "
+        "included. The last update is validated and saved as always; a schedule that falls to 0 does not reach it.",
+    )
     batch_tokens: PositiveInt = Field(
         4096, description="Largest size of a batch: rows times the longer of the padded source and target lengths."
     )
@@ -447,7 +293,7 @@ class Training(Section):
         "`average_last`.",
     )
 
-    younger = frozenset({"clip", "freeze", "lora"})
+    younger = frozenset({"clip", "freeze", "lora", "max_hours"})
 
     @property
     def falls_to_zero(self) -> bool:

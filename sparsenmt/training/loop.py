@@ -90,6 +90,7 @@ class Trainer:
         self.progress = Progress(workers=workers.size)
         self._signals = Signals()
         self._saved: int | None = None  # update of the checkpoint that holds the current state
+        self._clock = 0.0  # when the run would have begun without interruptions
         self._extended = False  # the run was finished before with lower limits
         self._heap = HeapTrimmer()
         self._open_gates = OpenGates()
@@ -154,6 +155,8 @@ class Trainer:
             Interrupted: by a signal; the state after the last complete update is saved.
         """
         options, progress = self.options, self.progress
+        self.task.enter_stage(progress.update)
+        self._clock = time.monotonic() - progress.elapsed
         size, total = self.task.batches_per_update, options.max_updates
         if options.max_epochs is not None:
             total = min(total, options.max_epochs * math.ceil(self.task.count_batches(progress.epoch) / size))
@@ -183,7 +186,7 @@ class Trainer:
     def _advance(self, batches_done: int, batches: int) -> None:
         """Move to the boundary after an update: checkpoints hold the state at a boundary."""
         self.progress.batches_done = batches_done
-        if batches_done >= batches:
+        if self.task.enter_stage(self.progress.update) or batches_done >= batches:
             self.progress.epoch, self.progress.batches_done = self.progress.epoch + 1, 0
         self._saved = None
         self._mark_boundary()
@@ -211,7 +214,9 @@ class Trainer:
         began, progress = time.perf_counter(), self.progress
         batches = self.task.read(progress.epoch, progress.batches_done, end)
         own, signalled = batches.totals, float(self._signals.number is not None)
-        *sums, stop = self.workers.sum([own.target_tokens, own.source_tokens, own.sentences, signalled], self.device)
+        passed = time.monotonic() - self._clock if self.workers.is_main_process else 0.0
+        counts = [own.target_tokens, own.source_tokens, own.sentences]
+        *sums, progress.elapsed, stop = self.workers.sum([*counts, passed, signalled], self.device)
         if stop:
             self._stop()
         totals = UpdateTotals(*(int(x) for x in sums))
@@ -407,7 +412,7 @@ class Trainer:
             raise UserError(
                 "nothing was trained: the recipe's limits allow no update",
                 where="training",
-                hint="Raise max_updates or max_epochs.",
+                hint="Raise max_updates, max_epochs or max_hours.",
             )
         self._validate()
         self.progress.finished, self._saved = True, None

@@ -57,6 +57,10 @@ class LanguageModelTask:
         """Divide streams into batches."""
         return [(first, min(first + self._rows, streams)) for first in range(0, streams, self._rows)]
 
+    def enter_stage(self, update: int) -> bool:
+        """Return False: there are no stages."""
+        return False
+
     def count_batches(self, epoch: int) -> int:
         """Implement `TrainingTask.count_batches`."""
         return len(self._segments(epoch))

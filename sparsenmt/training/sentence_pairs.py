@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 from torch import Tensor
 
-from sparsenmt.data.batching import EpochBatches, EpochPlan, IndexBatch, collate
+from sparsenmt.data.batching import Batch, EpochBatches, EpochPlan, IndexBatch, collate
+from sparsenmt.data.corpus_mixture import CorpusMixture
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.tokenizers.frame import NO_FRAMES, FramePair
+from sparsenmt.data.tokenizers.sampled_division import SampledDivision
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.schema import Training
 from sparsenmt.training.failures import describe_lines, nonfinite_batches
 from sparsenmt.training.gradients import BatchResult, Objective, UpdateTotals, accumulate_gradients
+
+_TOLERATED = 1.25  # size of a batch of sampled tokens, as a multiple of the limit
 
 
 class TranslationTask:
@@ -28,6 +33,8 @@ class TranslationTask:
         plan: the batches of every epoch.
         options: the recipe's ``training`` section.
         frames: the tokens around sources and targets, of the recipe's languages.
+        division: divides sentences anew in every epoch, ahead of the updates; None: they keep their tokens.
+        mixture: weights of the corpora in each stage of the run; None: those of the plan.
     """
 
     def __init__(
@@ -39,9 +46,15 @@ class TranslationTask:
         workers: Workers,
         device: torch.device,
         frames: FramePair = NO_FRAMES,
+        division: SampledDivision | None = None,
+        mixture: CorpusMixture | None = None,
     ) -> None:
         self.model, self.datasets, self.plan, self.device = model, datasets, plan, device
-        self._workers, self.frames = workers, frames
+        self._workers, self.frames, self.division = workers, frames, division
+        self.batch_tokens = options.batch_tokens
+        self._reader = None if division is None else ThreadPoolExecutor(1, "read-ahead")
+        self._ahead: tuple[tuple[int, int, int], Future[PairBatches]] | None = None
+        self._mixture, self._stage = mixture, 0
         self._epoch: tuple[int, EpochBatches] | None = None
         self._shares = workers.size
         wanted = options.accumulate_tokens or options.batch_tokens
@@ -50,18 +63,40 @@ class TranslationTask:
     def _batches(self, epoch: int) -> EpochBatches:
         """The batches of all processes."""
         if self._epoch is None or self._epoch[0] != epoch:
-            self._epoch = epoch, self.plan.batches(epoch)
+            weights = None if self._mixture is None else self._mixture.weights[self._stage]
+            self._epoch = epoch, self.plan.batches(epoch, weights=weights)
         return self._epoch[1]
+
+    def enter_stage(self, update: int) -> bool:
+        """Implement `TrainingTask.enter_stage`."""
+        before, self._stage = self._stage, 0 if self._mixture is None else self._mixture.stage(update)
+        if before == self._stage:
+            return False
+        self._epoch = self._ahead = None
+        return True
 
     def count_batches(self, epoch: int) -> int:
         """Implement `TrainingTask.count_batches`."""
         return math.ceil(len(self._batches(epoch)) / self._shares)
 
     def read(self, epoch: int, first: int, last: int) -> PairBatches:
-        """Implement `TrainingTask.read`."""
+        """Implement `TrainingTask.read`; with a division, a thread reads the next update while this one is computed."""
+        if self._reader is None:
+            return PairBatches(self, self._chosen(epoch, first, last), epoch)
+        ahead, self._ahead = self._ahead, None
+        found = None if ahead is None or ahead[0] != (epoch, first, last) else ahead[1]
+        read = PairBatches(self, self._chosen(epoch, first, last), epoch) if found is None else found.result()
+        if last < (count := self.count_batches(epoch)):
+            end = min(last + self.batches_per_update, count)
+            chosen = self._chosen(epoch, last, end)
+            self._ahead = (epoch, last, end), self._reader.submit(PairBatches, self, chosen, epoch)
+        return read
+
+    def _chosen(self, epoch: int, first: int, last: int) -> list[IndexBatch]:
+        """The batches of an epoch from ``first`` to before ``last`` in this process."""
         batches, workers = self._batches(epoch), self._workers
         of_update = range(len(batches))[first * self._shares : last * self._shares]
-        return PairBatches(self, [batches[number] for number in of_update[workers.rank :: workers.size]])
+        return [batches[number] for number in of_update[workers.rank :: workers.size]]
 
     def state(self) -> dict[str, Tensor]:
         """Nothing is carried from one update to the next."""
@@ -82,10 +117,22 @@ class TranslationTask:
 class PairBatches:
     """The sentence pairs of one update."""
 
-    def __init__(self, task: TranslationTask, chosen: Sequence[IndexBatch]) -> None:
-        self._task, self._chosen = task, chosen
-        self._batches = [collate(task.datasets, each, task.frames) for each in chosen]
+    def __init__(self, task: TranslationTask, chosen: Sequence[IndexBatch], epoch: int) -> None:
+        self._task, self._epoch = task, epoch
+        pairs = [pair for each in chosen for pair in self._read(each)]
+        self._chosen, self._batches = [each for each, _ in pairs], [batch for _, batch in pairs]
         self.totals = UpdateTotals.of(self._batches)
+
+    def _read(self, chosen: IndexBatch) -> Iterator[tuple[IndexBatch, Batch]]:
+        """Read a batch; in two halves, if sampled tokens make it much larger than the recipe's limit."""
+        task = self._task
+        batch = collate(task.datasets, chosen, task.frames, task.division, self._epoch)
+        size = len(chosen) * max(batch.source.shape[1], batch.target_output.shape[1])
+        if task.division is None or len(chosen) == 1 or size <= _TOLERATED * task.batch_tokens:
+            yield chosen, batch
+        else:
+            for half in chosen.halves():
+                yield from self._read(half)
 
     def __len__(self) -> int:
         return len(self._chosen)

@@ -83,7 +83,8 @@ class Progress:
     epoch: int = 0
     batches_done: int = 0  # of the current epoch, in each of `workers` processes
     target_tokens: int = 0
-    seconds: float = 0.0
+    seconds: float = 0.0  # of updates
+    elapsed: float = 0.0  # seconds of the run before this update: with validations, without interruptions
     skipped: int = 0  # updates skipped because the loss or gradient was not finite
     workers: int = 1  # processes that the run began with: an update has their batches
     validated: list[ValidationResult] = field(default_factory=list)

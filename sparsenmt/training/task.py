@@ -48,6 +48,10 @@ class TrainingTask(Protocol):
         """Batches of an update; fewer at the end of an epoch."""
         ...
 
+    def enter_stage(self, update: int) -> bool:
+        """Choose the mixture of texts after this update; return True if it is another one, and a new epoch begins."""
+        ...
+
     def count_batches(self, epoch: int) -> int:
         """Return the number of an epoch's batches in each of the processes that the run began with."""
         ...

@@ -111,10 +111,11 @@ def stale_validations(progress: Progress, metric: str, losses: Mapping[str, Auxi
 
 
 def limit_reached(progress: Progress, options: Training, losses: Mapping[str, AuxiliaryLoss]) -> bool:
-    """True if the run has reached one of the recipe's limits: updates, epochs or patience."""
+    """True if the run has reached one of the recipe's limits: updates, epochs, hours or patience."""
     patience = options.validation.patience
     return (
         progress.update >= options.max_updates
         or (options.max_epochs is not None and progress.epoch >= options.max_epochs)
+        or (options.max_hours is not None and progress.elapsed >= 3600 * options.max_hours)
         or (patience is not None and stale_validations(progress, options.validation.metric, losses) >= patience)
     )

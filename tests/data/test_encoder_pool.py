@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparsenmt.data.prepare.encoder_pool import BlockEncoder, encoder_pool
+from sparsenmt.data.prepare.encoder_pool import BlockEncoder, NumberedPairs, encoder_pool
 from sparsenmt.data.prepare.pipeline import prepare
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
@@ -39,7 +39,7 @@ def test_the_same_data_from_any_number_of_processes(
     folder = tmp_path / "prepared-0" / "tokenizers"
     encoder = BlockEncoder(Tokenizers.load(folder), data.filters, keeps_all=False)
     with encoder_pool(folder, data.filters, 2) as pool, pytest.raises(UserError, match="has ended: it was killed") as e:
-        for block in pool.blocks(((["a b"], ["c d"]) for _ in range(1000)), encoder):
+        for block in pool.blocks((NumberedPairs([0], (["a b"], ["c d"])) for _ in range(1000)), encoder):
             assert block.counts.read == 1
             for process in list(pool._executor._processes.values()):  # type: ignore[union-attr]
                 os.kill(process.pid, signal.SIGKILL)

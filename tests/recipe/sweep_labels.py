@@ -124,6 +124,11 @@ def multi30k_10k(labels: Labels) -> Meaning:
     return Meaning("multi30k-10k", changes, "runs/multi30k-10k-systems/7F-token+1L", 0)
 
 
+def multi30k_bpe_dropout(labels: Labels) -> Meaning:
+    sides = {"BPE": (), "BPE-dropout": ("source", "target"), "BPE-dropout, source": ("source",)}[labels["system"]]
+    return Meaning("multi30k-en-de", {f"data.subword_regularization.{side}.dropout": 0.1 for side in sides})
+
+
 def tatoeba_word_senses(labels: Labels) -> Meaning:
     system, depth = labels["system"], labels["layers"]
     changes = heads(system) | layers(depth)
@@ -262,6 +267,7 @@ MEANINGS: dict[str, Callable[[Labels], Meaning]] = {
     "l0drop-table1": l0drop_table1,
     "l0drop-table2": l0drop_table2,
     "multi30k-10k": multi30k_10k,
+    "multi30k-bpe-dropout": multi30k_bpe_dropout,
     "multi30k-depth-systems": multi30k_depth_systems,
     "multi30k-depths": depths("multi30k-en-de"),
     "multi30k-patterns": lambda labels: Meaning(

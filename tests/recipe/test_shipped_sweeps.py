@@ -47,6 +47,7 @@ VARIANTS = {
     "l0drop-table1": 5 * 2,
     "l0drop-table2": 2 * 6,
     "multi30k-10k": 6,
+    "multi30k-bpe-dropout": 3 * 3,
     "multi30k-depths": 3 * 3,
     "multi30k-depth-systems": 4,
     "multi30k-patterns": 1 + 7 * 3,

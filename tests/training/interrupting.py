@@ -15,7 +15,9 @@ import pytest
 import torch
 
 from sparsenmt.assemble.model_directory import METRICS_FILE
+from sparsenmt.data.corpus_mixture import CorpusMixture
 from sparsenmt.data.dataset import Dataset
+from sparsenmt.data.tokenizers.sampled_division import SampledDivision
 from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.recipe.schema import Training
 from sparsenmt.training import checkpoints, loop, segments, sentence_pairs
@@ -99,6 +101,8 @@ class Runs:
     dataset: Dataset
     options: Training
     dtype: torch.dtype = torch.float32
+    division: SampledDivision | None = None
+    mixture: CorpusMixture | None = None
 
     def trainer(self, directory: Path, moments: Moments, seed: int = 1, **options: object) -> Trainer:
         torch.manual_seed(seed)
@@ -109,6 +113,8 @@ class Runs:
             model=small_model(seed, plan=SHALLOW, dropout=0.3, dtype=torch.float32),
             validate=moments.validate,
             dtype=self.dtype,
+            division=self.division,
+            mixture=self.mixture,
         )
 
     def start(self, directory: Path, moments: Moments | None = None, **options: object) -> Trainer:
@@ -143,7 +149,7 @@ def outcome(directory: Path) -> dict[str, Any]:
     found = find_checkpoints(directory)
     progress = [json.loads(checkpoint.progress().to_json()) for checkpoint in found]
     for each in progress:
-        del each["seconds"], each["recent"]["seconds"]
+        del each["seconds"], each["elapsed"], each["recent"]["seconds"]
     for checkpoint in found:
         checkpoint.check()
     return {

@@ -14,7 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sparsenmt.data.batching import Batch, EpochPlan, pad
+from sparsenmt.data.corpus_mixture import CorpusMixture
 from sparsenmt.data.dataset import Dataset, DatasetWriter
+from sparsenmt.data.tokenizers.sampled_division import SampledDivision
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.layers import BlockOptions, SiteHeads
@@ -197,6 +199,8 @@ def make_trainer(
     validate: Validate | None = None,
     workers: Workers | None = None,
     dtype: torch.dtype = torch.float32,
+    division: SampledDivision | None = None,
+    mixture: CorpusMixture | None = None,
 ) -> Trainer:
     """A trainer of a small fp32 model."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -206,7 +210,7 @@ def make_trainer(
     return Trainer(
         model,
         MasterWeights(model, dtype),
-        TranslationTask(model, [dataset], plan, options, workers, device),
+        TranslationTask(model, [dataset], plan, options, workers, device, division=division, mixture=mixture),
         options,
         losses={},
         directory=directory,

@@ -7,10 +7,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sparsenmt.data.prepare.text_filters import TextFilters
+from sparsenmt.errors import printable
 from sparsenmt.recipe import schema
 
 REASONS = ("empty", "max_length", "max_ratio")
-"""Reasons to remove a pair, in the order of the checks; a pair counts for the first one that applies."""
+"""Reasons to remove a pair by its tokens, in the order of the checks; a pair counts for the first one that applies.
+Those of `TextFilters` come after them, and that it is repeated before them."""
+EXAMPLES = 10
+"""Pairs that are kept as examples of a reason."""
+_SHOWN = 60  # characters of an example
 
 
 @dataclass
@@ -22,6 +28,8 @@ class FilterCounts:
     cut: int = 0
     """Kept pairs whose source was truncated to `max_source_length`."""
     removed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
+    examples: dict[str, list[tuple[int, str, str]]] = field(default_factory=dict)
+    """Some of the pairs by the reason: line number from 1, source, target; only where filters read text."""
 
     def add(self, other: FilterCounts) -> None:
         """Add the numbers of other pairs."""
@@ -29,7 +37,30 @@ class FilterCounts:
         self.kept += other.kept
         self.cut += other.cut
         for reason, count in other.removed.items():
-            self.removed[reason] += count
+            self.removed[reason] = self.removed.get(reason, 0) + count
+        for reason, pairs in other.examples.items():
+            own = self.examples.setdefault(reason, [])
+            own += pairs[: EXAMPLES - len(own)]
+
+    def remove(self, reason: str, line: int, texts: Sequence[str]) -> None:
+        """Count a pair that is left out, given by its line from 0 and its text, and keep it as an example."""
+        self.removed[reason] = self.removed.get(reason, 0) + 1
+        self.keep_example(reason, line, texts)
+
+    def keep_example(self, reason: str, line: int, texts: Sequence[str]) -> None:
+        """Keep a pair as an example of a reason, unless there are enough."""
+        own = self.examples.setdefault(reason, [])
+        if len(own) < EXAMPLES:
+            source, target = (text[:_SHOWN] for text in texts)
+            own.append((line + 1, source, target))
+
+    def describe_examples(self) -> list[str]:
+        """The examples, one in a line."""
+        return [
+            f"  {reason}, line {line:,}: '{printable(source)}' | '{printable(target)}'"
+            for reason, pairs in sorted(self.examples.items())
+            for line, source, target in pairs
+        ]
 
 
 @dataclass(frozen=True)
@@ -54,10 +85,19 @@ def truncate_sources(pairs: EncodedPairs, limit: int | None, counts: FilterCount
     return EncodedPairs([ids[:limit] for ids in pairs.source], pairs.target, pairs.lines)
 
 
-def apply_filters(pairs: EncodedPairs, filters: schema.Filters, counts: FilterCounts) -> EncodedPairs:
+def apply_filters(
+    pairs: EncodedPairs,
+    filters: schema.Filters,
+    counts: FilterCounts,
+    texts: tuple[Sequence[str], ...] = (),
+    by_text: TextFilters | None = None,
+) -> EncodedPairs:
     """Truncate sources and remove pairs as the recipe asks; updates ``counts``.
 
     Lengths are in tokens, without EOS. Truncation comes before `max_length` and `max_ratio`.
+
+    Args:
+        texts: sources and targets, for the filters ``by_text``.
     """
     source = np.array([len(ids) for ids in pairs.source], dtype=np.int64)
     target = np.array([len(ids) for ids in pairs.target], dtype=np.int64)
@@ -75,8 +115,16 @@ def apply_filters(pairs: EncodedPairs, filters: schema.Filters, counts: FilterCo
     keep = np.ones(len(pairs), dtype=np.bool_)
     for reason in REASONS:
         if reason in removed_by:
-            counts.removed[reason] += int((keep & removed_by[reason]).sum())
+            removed = keep & removed_by[reason]
+            counts.removed[reason] += int(removed.sum())
+            for row in np.flatnonzero(removed)[:EXAMPLES].tolist() if by_text is not None else ():
+                counts.keep_example(reason, pairs.lines[row], [side[row] for side in texts])
             keep &= ~removed_by[reason]
+    for row in np.flatnonzero(keep).tolist() if by_text is not None else ():
+        own = [side[row] for side in texts]
+        if by_text is not None and (found := by_text.reason(*own)) is not None:
+            counts.remove(found, pairs.lines[row], own)
+            keep[row] = False
 
     counts.read += len(pairs)
     counts.kept += int(keep.sum())

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import chain, count, islice, repeat, tee
+from itertools import chain, count, repeat, tee
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,11 +19,13 @@ from sparsenmt import __version__
 from sparsenmt.data.dataset import Dataset, DatasetWriter, count_token, write_features
 from sparsenmt.data.documents import BlockPacker, BlockSentence, DocumentBlock, read_document_ids, tokenizer_settings
 from sparsenmt.data.features.feature_set import FeatureSet, need_tags
-from sparsenmt.data.line_parts import LinePart, read_line_parts
+from sparsenmt.data.line_parts import LinePart
+from sparsenmt.data.prepare.chosen_lines import chosen_lines, read_chosen_pairs, read_chosen_parts
 from sparsenmt.data.prepare.corpus_files import TAGS, CorpusFiles, corpus_names, file_stamp, input_files, longest_line
-from sparsenmt.data.prepare.encoder_pool import BlockEncoder, EncoderPool, Texts, encoder_pool
+from sparsenmt.data.prepare.encoder_pool import BlockEncoder, EncoderPool, NumberedPairs, encoder_pool
 from sparsenmt.data.prepare.filters import EncodedPairs, FilterCounts
 from sparsenmt.data.prepare.survey import survey_text
+from sparsenmt.data.prepare.text_filters import TextFilters
 from sparsenmt.data.prepared_data import (
     DEV_DOCUMENTS,
     DEV_TAGS,
@@ -43,7 +45,7 @@ from sparsenmt.data.prepared_data import (
 )
 from sparsenmt.data.tagging.source_tagger import CorpusTags
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
-from sparsenmt.data.text import bounded_batches, read_blocks, read_lines, write_lines
+from sparsenmt.data.text import bounded_batches, read_lines, write_lines
 from sparsenmt.data.text_dataset import TextDataset, TextWriter
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, alphabet_size, train_tokenizer
 from sparsenmt.data.vocabulary import UNK
@@ -84,6 +86,12 @@ def prepare(
             where="model.attention.decoder_self",
             hint="Choose other methods.",
         )
+    if features and (tagged := [corpus for corpus in data.train if corpus.tag is not None]):
+        raise UserError(
+            f"the recipe's methods read {', '.join(sorted(features))} of the source's words, and a tag is none",
+            where=f"data.train.{data.train.index(tagged[0])}.tag",
+            hint="Leave the tag out, or choose other methods.",
+        )
     with_tags = need_tags(features)
     directory = Path(data.directory).resolve()
     settings = preparation_settings(data, features)
@@ -118,7 +126,11 @@ def preparation_settings(data: schema.Data, features: Collection[str]) -> dict[s
         del tokenizer["user_symbols"]
     if data.tokenizer.from_model is not None:
         tokenizer["from_model"] = {name: each["sha256"] for name, each in file_entries(_given_folder(data)).items()}
-    train = [{"name": name, "weight": corpus.weight} for name, corpus in zip(names, data.train, strict=True)]
+    younger = ("lines", "lines_seed", "tag")  # than prepared data: they are settings where they are set
+    train = [
+        {"name": name, "weight": corpus.weight} | corpus.model_dump(include={*younger}, exclude_none=True)
+        for name, corpus in zip(names, data.train, strict=True)
+    ]
     if data.is_language_model:
         return {"task": data.task, "tokenizer": tokenizer, "train": train}
     tags = need_tags(features)
@@ -128,6 +140,7 @@ def preparation_settings(data: schema.Data, features: Collection[str]) -> dict[s
         **({"tagger": {**tagger, "given": given}} if tags else {}),
         "tokenizer": tokenizer,
         "filters": data.filters.model_dump(),
+        **({"languages": [data.source_language, data.target_language]} if data.filters.languages else {}),
         **({"documents": data.documents.model_dump(exclude={"source_length"})} if data.documents is not None else {}),
         "train": train,
         "features": sorted(features),
@@ -201,7 +214,9 @@ class _Preparation:
         self._data, self._inputs, self._features = data, inputs, features
         self._staging, self._progress, self._processes = staging, progress, processes
         self._tags = CorpusTags(data) if need_tags(features) else None
+        self._by_text = None if data.is_language_model else TextFilters.of(data)
         self._corpora = [*data.train, data.dev]
+        self._chosen = [chosen_lines(*each) for each in zip(self._corpora, inputs.lines, strict=True)]
         self._names = [*corpus_names(data.train), "dev"]
         self._directories = [*(train_directory(staging, number) for number in range(len(data.train))), staging / "dev"]
 
@@ -221,7 +236,7 @@ class _Preparation:
         # This process encodes where lines are packed, or none are left.
         alone = packs or all(map(stages.is_finished, stage_names))
         processes = None if alone else self._processes
-        with encoder_pool(self._staging / "tokenizers", self._data.filters, processes) as pool:
+        with encoder_pool(self._staging / "tokenizers", self._data.filters, processes, self._by_text) as pool:
             stages.run("vocabularies", self._make_tokenizers)
             tokenizers = Tokenizers.load(self._staging / "tokenizers")
             works = [partial(self._write, number, tokenizers, pool) for number in range(len(stage_names))]
@@ -259,6 +274,14 @@ class _Preparation:
                 where=f"data.tokenizer.shared; {folder}",
                 hint=f"Set it to {str(given.shared).lower()}.",
             )
+        for number, tag in enumerate(corpus.tag_token for corpus in self._data.train):
+            ids = [] if tag is None else given.source.encode(tag)
+            if tag is not None and (len(ids) != 1 or UNK in ids):
+                raise UserError(
+                    f"the vocabulary of the model has no token {tag}",
+                    where=f"data.train.{number}.tag; {folder}",
+                    hint="Leave the tag out, or learn a vocabulary: remove data.tokenizer.from_model.",
+                )
         shutil.copytree(folder, self._staging / "tokenizers", dirs_exist_ok=True)
 
     def _train_tokenizers(self) -> None:
@@ -276,11 +299,14 @@ class _Preparation:
     def _complete(self, stages: Stages, names: Sequence[str], tokenizers: Tokenizers) -> None:
         """Run the stages after the corpora, which have these names."""
 
-    def _trained(self, *sides: list[str]) -> Tokenizer:
+    def _trained(self, *sides: str) -> Tokenizer:
         """Train a tokenizer on the texts of one or several sides of the corpora."""
         options = tokenizer_settings(self._data)
-        total = sum(self._inputs.lines[:-1])
-        lines = chain.from_iterable(read_line_parts(path) for side in sides for path in side)
+        total = sum(map(len, self._chosen[:-1]))
+        corpora = [*zip(self._data.train, self._chosen, strict=False)]
+        lines = chain.from_iterable(
+            read_chosen_parts(corpus.files[side], chosen) for side in sides for corpus, chosen in corpora
+        )
         sampled = sample_lines(lines, total=total * len(sides), wanted=options.max_training_lines)
         return train_tokenizer(options, progress_over(sampled, "learning the vocabulary", shown=self._progress))
 
@@ -289,12 +315,13 @@ class _TextPreparation(_Preparation):
     """The preparation of the texts of a language model."""
 
     def _train_tokenizers(self) -> None:
-        tokenizer = self._trained([corpus.text for corpus in self._data.train])
+        tokenizer = self._trained("text")
         Tokenizers(tokenizer, tokenizer, shared=True).save(self._staging / "tokenizers")
 
     def _write(self, number: int, tokenizers: Tokenizers, pool: EncoderPool) -> dict[str, Any]:
         corpus, name, directory = self._corpora[number], self._names[number], self._directories[number]
-        total, lines = self._inputs.characters[number], read_line_parts(corpus.text)
+        chosen = self._chosen[number]
+        total, lines = self._inputs.characters[number], read_chosen_parts(corpus.text, chosen)
         with (
             TextWriter(directory, name=name, tokenizer=tokenizers.target) as writer,
             progress_bar(f"encoding {name}", total, unit="character", shown=self._progress) as advance,
@@ -306,7 +333,7 @@ class _TextPreparation(_Preparation):
         report = TextReport(
             name=name,
             weight=corpus.weight,
-            lines=self._inputs.lines[number],
+            lines=len(chosen),
             characters=writer.counts.characters,
             tokens=len(ids),
             unknown=count_token(ids, UNK),
@@ -330,20 +357,18 @@ class _PairPreparation(_Preparation):
                 stages.run(f"features of {name}", partial(self._write_features, number, features, tokenizers))
 
     def _train_tokenizers(self) -> None:
-        def train(name: str, *sides: list[str]) -> Tokenizer:
+        def train(name: str, *sides: str) -> Tokenizer:
             try:
                 return self._trained(*sides)
             except UserError as error:
                 error.message = f"{name}: {error.message}"
                 raise
 
-        sources = [corpus.source for corpus in self._data.train]
-        targets = [corpus.target for corpus in self._data.train]
         if tokenizer_settings(self._data).shared:
-            both = train("both languages", sources, targets)
+            both = train("both languages", "source", "target")
             tokenizers = Tokenizers(both, both, shared=True)
         else:
-            tokenizers = Tokenizers(train("source", sources), train("target", targets), shared=False)
+            tokenizers = Tokenizers(train("source", "source"), train("target", "target"), shared=False)
         tokenizers.save(self._staging / "tokenizers")
 
     def _write(self, number: int, tokenizers: Tokenizers, pool: EncoderPool) -> dict[str, Any]:
@@ -372,14 +397,17 @@ class _PairPreparation(_Preparation):
         report = CorpusReport(name, corpus.weight, counts, len(source), len(target), **unknown)
         if documents is not None:
             report = replace(report, documents=documents, blocks=len(dataset))
-        return {key: value for key, value in asdict(report).items() if value is not None}
+        values = {key: value for key, value in asdict(report).items() if value is not None}
+        if not counts.examples:  # as in data that were prepared before there were examples
+            del values["counts"]["examples"]
+        return values
 
     def _append(
         self, number: int, tokenizers: Tokenizers, pool: EncoderPool, counts: FilterCounts, writer: DatasetWriter
     ) -> int | None:
         """Store the pairs of a corpus, or its blocks; returns the number of documents if their ids are known."""
         if self._data.documents is None:
-            for found in pool.blocks(self._texts(number), self._encoder(number, tokenizers)):
+            for found in pool.blocks(self._texts(number, counts), self._encoder(number, tokenizers)):
                 counts.add(found.counts)
                 writer.append_packed(found.source, found.target, found.lines)
             return None
@@ -395,24 +423,27 @@ class _PairPreparation(_Preparation):
 
     def _encoded(
         self, number: int, tokenizers: Tokenizers, counts: FilterCounts
-    ) -> Iterator[tuple[Texts, EncodedPairs]]:
+    ) -> Iterator[tuple[NumberedPairs, EncodedPairs]]:
         """Encode and filter a corpus block by block: the texts of all pairs, and the pairs that the filters keep."""
         encoder = self._encoder(number, tokenizers)
-        for texts in self._texts(number):
-            yield texts, encoder.pairs(texts, counts.read, counts)
+        for block in self._texts(number, counts):
+            yield block, encoder.pairs(block, counts)
 
-    def _texts(self, number: int) -> Iterator[Texts]:
-        """Read the pairs of a corpus in blocks."""
-        corpus, total = self._corpora[number], self._inputs.lines[number]
-        with progress_bar(f"encoding {self._names[number]}", total, unit="line", shown=self._progress) as advance:
-            for texts in read_blocks([corpus.source, corpus.target]):
-                yield texts
-                advance(len(texts[0]))
+    def _texts(self, number: int, counts: FilterCounts) -> Iterator[NumberedPairs]:
+        """Read the pairs of a corpus in blocks; updates ``counts`` with those that are repeated."""
+        corpus, chosen = self._corpora[number], self._chosen[number]
+        repeated = self._data.filters.duplicates and number < len(self._data.train)
+        name = f"encoding {self._names[number]}"
+        with progress_bar(name, len(chosen), unit="line", shown=self._progress) as advance:
+            for block in read_chosen_pairs(corpus, chosen, counts, duplicates=repeated):
+                yield block
+                advance(len(block.lines))
 
     def _encoder(self, number: int, tokenizers: Tokenizers) -> BlockEncoder:
         """The encoder of a corpus: all validation pairs are kept."""
-        keeps_all = number == len(self._data.train)
-        return BlockEncoder(tokenizers, self._data.filters, keeps_all, single=self._processes == 1)
+        keeps_all, tag = number == len(self._data.train), self._corpora[number].tag_token
+        single = self._processes == 1
+        return BlockEncoder(tokenizers, self._data.filters, keeps_all, single, tag=tag, by_text=self._by_text)
 
     def _packed(
         self, number: int, tokenizers: Tokenizers, counts: FilterCounts, tags: Iterable[TaggedSentence] | None = None
@@ -431,13 +462,12 @@ class _PairPreparation(_Preparation):
 
         def sentences() -> Iterator[BlockSentence]:
             ids: Iterator[Hashable] = count() if corpus.documents is None else read_document_ids(corpus.documents)
-            given = zip(ids, repeat(None) if tags is None else tags, strict=False)
-            first = 0
-            for texts, pairs in self._encoded(number, tokenizers, counts):
-                companions = list(islice(given, len(texts[0])))
+            given = enumerate(zip(ids, repeat(None) if tags is None else tags, strict=False))
+            for block, pairs in self._encoded(number, tokenizers, counts):
+                places = {line: place for place, line in enumerate(block.lines)}
                 for line, *sides in zip(pairs.lines, pairs.source, pairs.target, strict=True):
-                    document, sentence_tags = companions[line - first]
-                    own = tuple(lines[line - first] for lines in texts)
+                    document, sentence_tags = next(each for other, each in given if other == line)
+                    own = tuple(lines[places[line]] for lines in block.texts)
                     sentence = BlockSentence(line, document, own, tuple(sides), sentence_tags)
                     if packer.holds_separator(sentence):
                         raise UserError(
@@ -446,7 +476,6 @@ class _PairPreparation(_Preparation):
                             hint="Choose another word as `data.documents.separator`.",
                         )
                     yield sentence
-                first += len(texts[0])
 
         return packer.blocks(sentences())
 

@@ -19,8 +19,8 @@ from sparsenmt.data.tokenizers.wire_format import field_values, read_number, wit
 _PIECES, _TRAINER_SPEC, _SELF_TESTS = 1, 2, 4
 _MODEL_TYPE = 3
 _NAME, _SCORE, _KIND = 1, 2, 3
-_UNIGRAM, _BPE = 1, 2  # model types; others look up words or characters
-_NORMAL, _USER_DEFINED, _UNUSED = 1, 4, 5  # kinds of tokens that are found in a text
+_UNIGRAM, BPE = 1, 2  # model types; others look up words or characters
+NORMAL, _USER_DEFINED, _UNUSED = 1, 4, 5  # kinds of tokens that are found in a text
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class SentencePieceModel:
         for piece in field_values(content, _PIECES):
             names.append(b"".join(field_values(piece, _NAME)).decode())
             scores.append(struct.unpack("<f", next(field_values(piece, _SCORE), bytes(4)))[0])
-            kinds.append(next(map(read_number, field_values(piece, _KIND)), _NORMAL))
+            kinds.append(next(map(read_number, field_values(piece, _KIND)), NORMAL))
         trainer = b"".join(field_values(content, _TRAINER_SPEC))
         model_type = next(map(read_number, field_values(trainer, _MODEL_TYPE)), _UNIGRAM)
         return cls(content, model_type, tuple(names), tuple(scores), tuple(kinds))
@@ -57,7 +57,7 @@ class SentencePieceModel:
     @cached_property
     def _found(self) -> dict[str, int]:
         """Token -> id of those that are found in a text."""
-        kinds = (_NORMAL, _USER_DEFINED, _UNUSED)
+        kinds = (NORMAL, _USER_DEFINED, _UNUSED)
         return {name: id_ for id_, (name, kind) in enumerate(zip(self.names, self.kinds, strict=True)) if kind in kinds}
 
     def required(self, ids: Iterable[int]) -> set[int]:
@@ -65,13 +65,13 @@ class SentencePieceModel:
 
         Special tokens, user symbols and bytes are always needed.
         """
-        others = {id_ for id_, kind in enumerate(self.kinds) if kind != _NORMAL}
+        others = {id_ for id_, kind in enumerate(self.kinds) if kind != NORMAL}
         wanted = others | set(ids)
-        names = [self.names[id_] for id_ in wanted if self.kinds[id_] in (_NORMAL, _UNUSED)]
+        names = [self.names[id_] for id_ in wanted if self.kinds[id_] in (NORMAL, _UNUSED)]
         parts = {character for name in names for character in name}
-        if self.model_type == _BPE:
+        if self.model_type == BPE:
             parts.update(*map(self._on_the_way, names))
-        if self.model_type == _UNIGRAM and (normal := [i for i, kind in enumerate(self.kinds) if kind == _NORMAL]):
+        if self.model_type == _UNIGRAM and (normal := [i for i, kind in enumerate(self.kinds) if kind == NORMAL]):
             wanted |= {min(normal, key=self.scores.__getitem__), max(normal, key=self.scores.__getitem__)}
         return wanted | {self._found[name] for name in parts if name in self._found}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ _OF_MACHINE = re.compile(
     r"|training\.threads)"
 )
 """Keys that may differ between the machines of a run."""
-_LIMITS = ("training.max_updates", "training.max_epochs", "training.validation.patience")
+_LIMITS = ("training.max_updates", "training.max_epochs", "training.max_hours", "training.validation.patience")
 
 
 def check_start(
@@ -159,9 +160,11 @@ def _least_limits(changed: list[tuple[str, Any, Any]], done: Progress | None) ->
     return f" To end it where it is, write {' '.join(least)}." if least else ""
 
 
-def _reached(key: str, done: Progress) -> int | None:
+def _reached(key: str, done: Progress) -> float | None:
     """Return the least value of a limit at which the run ends only now or later; None for other keys."""
-    return {"training.max_updates": done.update, "training.max_epochs": done.epoch + (done.batches_done > 0)}.get(key)
+    epochs, hours = done.epoch + (done.batches_done > 0), math.ceil(done.elapsed / 36) / 100
+    reached = {"training.max_updates": done.update, "training.max_epochs": epochs, "training.max_hours": hours}
+    return reached.get(key)
 
 
 def _is_harmless(key: str, old: Any, new: Any, recipe: Recipe, done: Progress | None) -> bool:

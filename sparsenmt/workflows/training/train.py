@@ -23,10 +23,13 @@ from sparsenmt.assemble.checks import (
 from sparsenmt.assemble.estimates import without_gain
 from sparsenmt.assemble.model import build_model, choose_trained
 from sparsenmt.data.batching import EpochPlan
+from sparsenmt.data.corpus_mixture import CorpusMixture
 from sparsenmt.data.prepared_data import PreparedData, PreparedText
 from sparsenmt.data.streams import StreamPlan
 from sparsenmt.data.text import StrPath
 from sparsenmt.data.text_sides import TextSides
+from sparsenmt.data.tokenizers.frame import NO_FRAMES, FramePair
+from sparsenmt.data.tokenizers.sampled_division import SampledDivision
 from sparsenmt.engine.numerics import numerics, numerics_changes
 from sparsenmt.engine.training_operators import TrainingOperators
 from sparsenmt.errors import UserError
@@ -174,6 +177,7 @@ def _checked_data(recipe: Recipe, workers: Workers, device: torch.device) -> Pre
     data = open_data(recipe)
     if isinstance(data, PreparedData):
         check_lengths(recipe, data)
+        _division(recipe, data, NO_FRAMES), _mixture(recipe, data)  # refused before anything is written
         if recipe.training.validation.tokenize is not None:
             check_tokenizer(recipe.training.validation.tokenize, "training.validation.tokenize")
     else:
@@ -297,7 +301,9 @@ def make_trainer(
             warn_of_missing_words(recipe, (source for source, _ in data.dev_lines))
         frames = data.tokenizers.frames.of(recipe.decoding)
         plan = EpochPlan(data.train, data.train_weights, options.batch_tokens, options.seed, frames)
-        task = TranslationTask(model, data.train, plan, options, workers, device, frames)
+        division = _division(recipe, data, frames)
+        mixture = _mixture(recipe, data)
+        task = TranslationTask(model, data.train, plan, options, workers, device, frames, division, mixture)
     else:
         task = LanguageModelTask(model, _streams(recipe, data), options, workers, device)
     dtype = pick_dtype(options.compute_dtype, device)
@@ -336,6 +342,34 @@ def _notes_on_trained(recipe: Recipe, model: Transformer) -> list[str]:
             f"the output shares its table with the embeddings (model.tie_embeddings: {tie}): it is frozen, too"
         )
     return notes
+
+
+def _mixture(recipe: Recipe, data: PreparedData) -> CorpusMixture:
+    """Return the weights of the corpora in each stage of the run."""
+    sizes = {dataset.name: len(dataset) for dataset in data.train}
+    return CorpusMixture.of(recipe.data, sizes, data.train_weights)
+
+
+def _division(recipe: Recipe, data: PreparedData, frames: FramePair) -> SampledDivision | None:
+    """Return the random divisions of the training text; None: it keeps its tokens.
+
+    Raises:
+        UserError: a tokenizer cannot be sampled, or a method reads a feature of each source token.
+    """
+    options, filters, most = recipe.data.subword_regularization, recipe.data.filters, recipe.model.max_positions
+    if options is None:
+        return None
+    if options.source is not None and data.features.names:
+        raise UserError(
+            f"the recipe's methods read {', '.join(data.features.names)} of the source's tokens, which would change",
+            where="data.subword_regularization.source",
+            hint="Leave it out; the target may be sampled.",
+        )
+    longest = filters.max_length
+    if recipe.model.positions == "learned":
+        room = most - max(frames.source.size, frames.target.size) - 1
+        longest = room if longest is None else min(longest, room)
+    return SampledDivision.of(options, data.tokenizers, recipe.training.seed, longest, filters.max_source_length)
 
 
 def _streams(recipe: Recipe, data: PreparedText) -> StreamPlan:
