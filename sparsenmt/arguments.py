@@ -30,6 +30,7 @@ _ARGUMENTS = {
     "metric": "metrics",
     "reference": "references",
     "depth": "select_depth",
+    "ensemble_depth": "ensemble_depths",
 }
 """Option -> argument, where the names differ in more than their hyphens."""
 

@@ -36,6 +36,8 @@ STRATEGIES: EntryTable[StrategyEntry] = EntryTable(
         "beam": StrategyEntry("sparsenmt.decoding.beam:BeamSearch"),
         "greedy": StrategyEntry("sparsenmt.decoding.greedy:GreedySearch"),
         "sample": StrategyEntry("sparsenmt.decoding.sampling:SamplingSearch", random=True),
+        "speculative": StrategyEntry("sparsenmt.decoding.speculative:SpeculativeSearch"),
+        "early_exit": StrategyEntry("sparsenmt.decoding.early_exit:EarlyExitSearch"),
     },
     __name__,
     "the decoding strategy '{}'".format,

@@ -61,6 +61,7 @@ class Bundle:
         dtype: data type of the packed weights; None: the weights are unpacked, as they were trained.
         text: the sides of the training text; None: not known, as of models of earlier versions.
         built: the engine of packed weights; None: the unpacked ones are used.
+        others: the further members of an ensemble, whose engine is ``built``: they have the same target vocabulary.
     """
 
     recipe: Recipe
@@ -73,6 +74,7 @@ class Bundle:
     dtype: torch.dtype | None = None
     text: TextSides | None = None
     built: Engine | None = None
+    others: tuple[Bundle, ...] = ()
 
     def __repr__(self) -> str:
         return f"Bundle({self.description})"
@@ -111,7 +113,7 @@ class Bundle:
     @property
     def max_positions(self) -> int:
         """Most tokens of a source or target, `</s>` and frame included."""
-        return self.recipe.model.max_positions
+        return min(bundle.recipe.model.max_positions for bundle in (self, *self.others))
 
     @property
     def max_source_length(self) -> int:

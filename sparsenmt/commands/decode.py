@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from sparsenmt.commands.options import PATH, PIPE, decoding_options, documents_option, tags_option
+from sparsenmt.commands.options import PATH, PIPE, decoding_options, documents_option, ensemble_options, tags_option
 
 
 @click.command("decode")
@@ -26,6 +26,7 @@ from sparsenmt.commands.options import PATH, PIPE, decoding_options, documents_o
     "Other values than 1 are written with \\n for a line end, and \\\\ for a backslash.  [default: the recipe's, or 1]",
 )
 @decoding_options
+@ensemble_options
 def command(model: Path, **options: Any) -> None:
     """Translate text with the model in MODEL_DIR.
 
@@ -46,6 +47,9 @@ def command(model: Path, **options: Any) -> None:
 
     With --depth auto every line is translated with the numbers of layers that the model's depth selector chooses, which
     `sparsenmt select-depth` has trained; the number of lines at each depth is reported at the end.
+
+    With --ensemble and --ensemble-depth the next tokens are chosen by the average of several models, or of several
+    depths of one.
 
     An output file gets its name when it is complete. If a command that reads a file and writes a file is interrupted,
     killed, or runs out of disk space, the same command resumes after the windows that were finished and gives the same

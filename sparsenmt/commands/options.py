@@ -277,6 +277,18 @@ decoding_options = stacked(
         help="Sample from the smallest set with this probability.",
     ),
     click.option("--seed", type=click.IntRange(0), help="Seed of sampling."),
+    click.option(
+        "--draft-tokens",
+        type=click.IntRange(1, 64),
+        help="speculative: tokens that the first decoder layers draft before all layers check them.",
+    ),
+    click.option("--draft-layers", type=click.IntRange(1), help="speculative: decoder layers that draft."),
+    click.option(
+        "--exit-confidence",
+        type=click.FloatRange(0, 1),
+        help="early_exit: a token takes the first decoder exit where its probability exceeds the next best one's by "
+        "more than this.",
+    ),
     batch_tokens_option(),
     click.option("--dtype", type=click.Choice(DTYPES), help="Data type of matrix products; auto takes the fastest."),
     depth_options,
@@ -303,6 +315,42 @@ decoding_options = stacked(
     ),
 )
 """The decoding options of `decode` and `distill`; see `DecodeRequest.of`."""
+
+
+def _weights(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[float, ...]:
+    return () if value is None else tuple(numbers(value, "--ensemble-weights", repeated=True, example="2,1"))
+
+
+ensemble_options = stacked(
+    click.option(
+        "--ensemble",
+        multiple=True,
+        type=PATH,
+        metavar="DIR",
+        help="Further model with the same target vocabulary, whose predictions are averaged; repeatable.",
+    ),
+    click.option(
+        "--ensemble-depth",
+        "ensemble_depths",
+        multiple=True,
+        metavar="N,M",
+        help="The same model with N encoder and M decoder layers as a member of the ensemble; repeatable.",
+    ),
+    click.option(
+        "--ensemble-weights",
+        callback=_weights,
+        metavar="W,W,...",
+        help="Weights of MODEL_DIR, then of each --ensemble and --ensemble-depth.  [default: equal]",
+    ),
+    click.option(
+        "--ensemble-average",
+        type=click.Choice(["log", "linear"]),
+        default="log",
+        show_default=True,
+        help="Average of log-probabilities, or of probabilities.",
+    ),
+)
+"""The members of an ensemble, for `decode`."""
 
 
 def scoring_options(default: str, *, texts: bool = False) -> Decorator:
@@ -416,13 +464,21 @@ def parsed(parse: Callable[..., Sequence[float]], **limits: Any) -> Callable[...
 
 
 def numbers(
-    text: str, option: str, *, least: float = 0, most: float = 1e6, above: bool = False, example: str = "0.5,1"
+    text: str,
+    option: str,
+    *,
+    least: float = 0,
+    most: float = 1e6,
+    above: bool = False,
+    example: str = "0.5,1",
+    repeated: bool = False,
 ) -> list[float]:
     """Parse a list of numbers with commas between them.
 
     Args:
         most: infinity if there is no upper bound.
         above: True if ``least`` itself is not allowed, and neither is ``most``.
+        repeated: True if a number may be there twice.
 
     Raises:
         UserError: a part is no number, or lies outside of the range; or a number is there twice.
@@ -437,7 +493,7 @@ def numbers(
         bounds = bounds if math.isfinite(most) else f"of at least {least:g}"
         hint = f"Write them with commas between them, as {example}."
         raise UserError(f"'{text}' is not a list of numbers {bounds}", where=option, hint=hint)
-    _check_different(found, option)
+    _check_different([] if repeated else found, option)
     return found
 
 

@@ -147,6 +147,7 @@ def _continue_batch(bundle: Bundle, chosen: Sequence[SourceLine], options: Decod
         numbers=numbers,
         line_numbers=[prompt.number for prompt in chosen],
         prompts=torch.tensor(tokens, dtype=torch.long, device=bundle.device).view(len(chosen), count),
+        decoder_exits=bundle.model.plan.decoder_exits,
     )
     strategy, target = strategy_of(options), bundle.tokenizers.target
 

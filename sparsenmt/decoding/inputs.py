@@ -20,6 +20,7 @@ from sparsenmt.data.tokenizers.frame import Frame
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
 from sparsenmt.data.vocabulary import BOS, EOS, UNK
 from sparsenmt.decoding.unusual_text import warn_of_unusual_lines
+from sparsenmt.engine.ensemble import EnsembleSource
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.sockets import nonfinite_method
@@ -144,6 +145,22 @@ def read_sources(bundle: Bundle, lines: Sequence[InputLine], *, prompts: bool = 
 
 
 def make_source(bundle: Bundle, lines: Sequence[SourceLine]) -> Source:
+    """Return a padded batch with its features; of an ensemble, with those of its other members, in their tokens."""
+    own = _source_of(bundle, lines)
+    if not bundle.others:
+        return own
+    given = [InputLine(line.number, line.text, line.tags) for line in lines]
+    others = []
+    for other in bundle.others:
+        read = read_sources(other, given)
+        for line, first in zip(read, lines, strict=True):
+            if line.cut and not first.cut:
+                notify(cut_warning(f"line {line.number + 1}", line.kept, line.cut, f"read by {other.recipe.name}"))
+        others.append(_source_of(other, read))
+    return EnsembleSource(own.tokens, own.valid, own.features, tuple(others))
+
+
+def _source_of(bundle: Bundle, lines: Sequence[SourceLine]) -> Source:
     """Return a padded batch with its features."""
     tokens, valid = pad([line.ids for line in lines])
     features = {}

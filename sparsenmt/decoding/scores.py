@@ -28,6 +28,7 @@ class Hypothesis:
         score: log-probability over length penalty; hypotheses are ranked by it.
         ended: True if it ended with EOS, False if it was truncated at the maximum length.
         copied: the texts that replace its unknown tokens, in order; empty: nothing was copied.
+        layers: decoder layers that ran for a token and EOS, on average; None: the same for all.
     """
 
     tokens: list[int]
@@ -35,6 +36,7 @@ class Hypothesis:
     score: float
     ended: bool
     copied: tuple[str, ...] = ()
+    layers: float | None = None
 
 
 Lengths = TypeVar("Lengths", float, Tensor)
@@ -54,9 +56,14 @@ def length_penalty(lengths: Lengths, options: Decoding) -> Lengths:
 
 def hypothesis_of(tokens: list[int], log_probability: float, options: Decoding, prefix: int = 0) -> Hypothesis:
     """The hypothesis of generated tokens, of which the last may be EOS, after a prefix of this length."""
-    ended = tokens[-1] == EOS and (options.max_lines == 1 or tokens.count(EOS) == options.max_lines)
+    ended = is_ended(tokens, options)
     score = log_probability / length_penalty(prefix + len(tokens), options)
     return Hypothesis(tokens[:-1] if ended else tokens, log_probability, score, ended)
+
+
+def is_ended(tokens: list[int], options: Decoding) -> bool:
+    """Return True if the last of an output's tokens ends it."""
+    return tokens[-1] == EOS and (options.max_lines == 1 or tokens.count(EOS) == options.max_lines)
 
 
 def maximum_length(source_length: int, options: Decoding, positions: int) -> int:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import ClassVar
+from dataclasses import replace
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from sparsenmt.decoding.scores import ending, hypothesis_of, never, next_rules
 from sparsenmt.decoding.strategies import EncodedBatch, ErrorContext, Results, Strategy
 from sparsenmt.engine.contract import Engine, GreedyRules
 from sparsenmt.engine.search_cache import SearchCache
+from sparsenmt.model.protocol import ExitRule
 from sparsenmt.recipe.schema import Decoding
 
 Pick = Callable[[Tensor, Tensor, int], Tensor]
@@ -59,17 +61,36 @@ def greedy_results(engine: Engine, cache: SearchCache, batch: EncodedBatch, opti
     }
 
 
+class CountedExits(ExitRule, Protocol):
+    """A rule of exits that tells how many layers it let run."""
+
+    layers: Tensor
+    """(B) decoder layers of all steps so far, of the sentences of a batch."""
+
+    def begin_step(self, rows: Tensor) -> None:
+        """Prepare for a step of these sentences (numbers in the batch), each of which has one row."""
+
+
 @torch.inference_mode()
 def extend_hypotheses(
-    engine: Engine, batch: EncodedBatch, options: Decoding, pick: Pick, *, greedy: bool = False
+    engine: Engine,
+    batch: EncodedBatch,
+    options: Decoding,
+    pick: Pick,
+    *,
+    greedy: bool = False,
+    rule: CountedExits | None = None,
 ) -> Results:
     """Translate a batch. Finished sentences are removed from it.
 
-    greedy: ``pick`` takes the most probable token, so that all steps may be taken in one call.
+    Args:
+        greedy: ``pick`` takes the most probable token, so that all steps may be taken in one call.
+        rule: decides how many layers run for each token; None: all.
     """
     memory, limits = batch.memory, batch.limits
     count, device = memory.valid.shape[0], memory.states.device
     cache = engine.new_cache(memory, exits=options.decoder_exits, allowed=batch.allowed)
+    cache.rule = rule
     rows = torch.arange(count, device=device)
     tokens = torch.empty(count, 0, dtype=torch.long, device=device)
     wide = torch.float64 if memory.states.dtype == torch.float64 else torch.float32
@@ -78,6 +99,8 @@ def extend_hypotheses(
         return whole
     found: Results = {}
     while len(rows):
+        if rule is not None:
+            rule.begin_step(rows)
         states = engine.step(last, cache)[:, -1]
         rules = next_rules(tokens, options, _at_step(pick, rows, tokens.shape[1]))
         totals, _, last = engine.next_tokens(states, totals[:, None], cache, rules, 1)
@@ -93,7 +116,10 @@ def extend_hypotheses(
             for row, own, total in zip(
                 rows[finished].tolist(), tokens[finished].tolist(), totals[finished].tolist(), strict=True
             ):
-                found[batch.numbers[row]] = [hypothesis_of(own, total, options, batch.prefix)]
+                made = hypothesis_of(own, total, options, batch.prefix)
+                if rule is not None:
+                    made = replace(made, layers=float(rule.layers[row]) / len(own))
+                found[batch.numbers[row]] = [made]
             going = (~done).nonzero().squeeze(1)
             rows, tokens, totals, last, limits = (x[going] for x in (rows, tokens, totals, last, limits))
             cache.reorder(going)

@@ -17,6 +17,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.engine.contract import Engine
@@ -43,6 +44,7 @@ class EncodedBatch:
     prompts: Tensor | None = None  # (B, P) tokens that a language model continues; None: a translation
     allowed: Tensor | None = None  # (B, V) bool: the tokens of each sentence's shortlist; None: all
     given: tuple[int, ...] = (BOS,)  # what the decoder reads before every output: its start, and a prefix
+    decoder_exits: tuple[int, ...] = ()  # the model's trained ones, rising
 
     @functools.cached_property
     def first_tokens(self) -> Tensor:
@@ -76,6 +78,9 @@ class Strategy(ABC):
     def label(self) -> str:
         """The name in tables."""
         return self.name
+
+    def check(self, bundle: Bundle) -> None:  # noqa: B027  # most strategies search every model
+        """Check that a model can be searched in this way; UserError if not."""
 
     @abstractmethod
     def search(self, engine: Engine, batches: Iterable[EncodedBatch], naming: ErrorContext) -> Iterator[Results]:

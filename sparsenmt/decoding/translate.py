@@ -172,7 +172,7 @@ def _translate_window(
             read=lambda chosen: make_source(bundle, lines(chosen)),
             naming=guard,
             exits=options.encoder_exits,
-            compact=compact and bundle.model.compacts,
+            compact=compact and bundle.model.compacts and not bundle.others,
         ):
             gates.update(zip(chosen, _gates(memory, lines(chosen)), strict=True))
             with guard(chosen):
@@ -219,6 +219,7 @@ def encoded_batch(
         places,
         allowed=_allowed(bundle, lines, options),
         given=bundle.frames.target.given,
+        decoder_exits=bundle.model.plan.decoder_exits,
     )
 
 

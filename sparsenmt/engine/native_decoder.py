@@ -28,6 +28,7 @@ from sparsenmt.model.attention import AttentionStep, KeysValues
 from sparsenmt.model.kv_cache import BufferPool, KVCache
 from sparsenmt.model.layers import TransformerBlock
 from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import ExitRule
 from sparsenmt.model.sockets import Keys, SoftmaxKernel
 from sparsenmt.model.stacks import Decoder, memory_keys
 from sparsenmt.native.greedy import Embedding, greedy
@@ -125,13 +126,19 @@ class NativeDecoder(Decoder):
         return found.faster(kind, dtype, size, wide, _heads(blocks[0]))
 
     def forward(
-        self, x: Tensor, memory: Memory, cache: KVCache | None, exits: Sequence[int], valid: Tensor | None = None
+        self,
+        x: Tensor,
+        memory: Memory,
+        cache: KVCache | None,
+        exits: Sequence[int],
+        valid: Tensor | None = None,
+        rule: ExitRule | None = None,
     ) -> dict[int, Tensor]:
         """x (N, T, D) embedded tokens -> {depth: (N, T, D)}, as the decoder that it replaces."""
-        if isinstance(cache, CompiledCache) and self._takes(x, cache, exits):
+        if rule is None and isinstance(cache, CompiledCache) and self._takes(x, cache, exits):
             cache.advance(x.shape[0], 1)
             return {exits[0]: self._step(x, cache, exits[0])}
-        return super().forward(x, memory, cache, exits, valid)
+        return super().forward(x, memory, cache, exits, valid, rule)
 
     def new_cache(
         self, memory: Memory, exits: Sequence[int], buffers: BufferPool | None, segment_memory: int | None = None

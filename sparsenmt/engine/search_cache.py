@@ -17,6 +17,7 @@ from torch import Tensor
 
 from sparsenmt.model.kv_cache import KVCache
 from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import ExitRule
 from sparsenmt.native.token_lists import TokenLists
 
 Product = Callable[[Tensor], Tensor]
@@ -61,6 +62,7 @@ class SearchCache:
 
     Attributes:
         gathered: the output's rows of the tokens of all shortlists, and maybe of others; None until they are needed.
+        rule: decides how many layers run for a new position of each row; None: all.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class SearchCache:
     ) -> None:
         self.kept, self.exits, self.lists, self.at_once = kept, tuple(exits), lists, at_once
         self.gathered: GatheredRows | None = None
+        self.rule: ExitRule | None = None
 
     @property
     def memory(self) -> Memory:
@@ -86,6 +89,31 @@ class SearchCache:
             if rows is not None:  # fewer of them would not be worth a new gathering
                 self.gathered = replace(rows, mask=rows.mask[sentences])
 
+    def at_depth(self, depth: int) -> SearchCache:
+        """The same keys and values, for steps that end after ``depth`` decoder layers."""
+        return SearchCache(self.kept, (depth,))
+
+    def repeated(self, count: int) -> SearchCache:
+        """The same with every sentence ``count`` times, for `Engine.next_tokens` after as many positions at once."""
+        found = SearchCache(self.kept, self.exits)
+        if self.lists is not None:
+            sentences = torch.arange(len(self.lists), device=self.lists.count.device).repeat_interleave(count)
+            found.lists, rows = self.lists.select(sentences), self.gathered
+            found.gathered = None if rows is None else replace(rows, mask=rows.mask[sentences])
+        return found
+
+    def allow_truncation(self, count: int) -> None:
+        """As `KVCache.allow_truncation`."""
+        self.kept.allow_truncation(count)
+
+    def truncate(self, count: int) -> None:
+        """As `KVCache.truncate`."""
+        self.kept.truncate(count)
+
+    def truncate_rows(self, counts: Sequence[int]) -> None:
+        """As `KVCache.truncate_rows`."""
+        self.kept.truncate_rows(counts)
+
     @property
     def can_merge(self) -> bool:
         """True if a merged cache is decoded in one batch without loss of speed; decided when the cache is made."""
@@ -94,5 +122,9 @@ class SearchCache:
     def merge(self, others: Sequence[SearchCache]) -> SearchCache:
         """Merge as `KVCache.merge` does; the others are searches of the same engine, all with shortlists or none."""
         kept = self.kept.merge([other.kept for other in others])
-        own, more = self.lists, [other.lists for other in others if other.lists is not None]
-        return SearchCache(kept, self.exits, None if own is None else own.merge(more))
+        return SearchCache(kept, self.exits, self.merged_lists(others))
+
+    def merged_lists(self, others: Sequence[SearchCache]) -> TokenLists | None:
+        """The lists of all sentences; None: all tokens."""
+        more = [other.lists for other in others if other.lists is not None]
+        return None if self.lists is None else self.lists.merge(more)

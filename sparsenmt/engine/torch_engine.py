@@ -68,7 +68,8 @@ class TorchEngine:
 
     def step(self, tokens: Tensor, cache: SearchCache) -> Tensor:
         kept = None if cache.at_once else cache.kept
-        return self.model.decode(tokens, cache.memory, cache=kept, exits=cache.exits)[cache.exits[0]]
+        found = self.model.decode(tokens, cache.memory, cache=kept, exits=cache.exits, rule=cache.rule)
+        return found[cache.exits[0]]
 
     def next_tokens(
         self, states: Tensor, scores: Tensor, cache: SearchCache, rules: NextRules, width: int

@@ -96,6 +96,13 @@ class SlottedKeysValues:
         """G + K."""
         return self.first_length + self.values.shape[0]
 
+    def select(self, rows: Tensor) -> SlottedKeysValues:
+        """Those of these rows (numbers), in this order."""
+        slots, first = self.slots.index_select(0, rows), self.first
+        places = slots + torch.arange(slots.shape[1], device=slots.device) * self.values.shape[1]
+        first = None if first is None else first.index_select(1, rows)
+        return SlottedKeysValues(self.keys, self.values, slots, False, places.flatten, first)
+
     def gather(self) -> KeysValues:
         """Gather keys and values row by row, the first ones first: a copy, or a view where the slots are in order."""
         found = self._gather()

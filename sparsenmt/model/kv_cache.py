@@ -125,6 +125,27 @@ class _PositionBuffer:
         self._end += count
         return self.content
 
+    def truncate(self, count: int) -> None:
+        """Remove the last ``count`` positions, which later ones overwrite."""
+        self._end -= count
+        assert self._first <= self._end
+
+    def shift(self, slots: Tensor, counts: Tensor, length: int) -> None:
+        """Remove the last positions of every row, as many as ``counts`` (N) says; the others move to the end.
+
+        In the result, row n is in slot n; the first positions of rows that moved are copies of what stood first.
+
+        Args:
+            slots: (N, K): the slot table.
+            length: the most positions that are kept.
+        """
+        content = self.content
+        columns = (torch.arange(content.shape[0], device=counts.device)[:, None] - counts).clamp_min(0)  # (K, N)
+        index = slots.T.gather(0, columns) + columns * content.shape[1]
+        moved = content.flatten(0, 1).index_select(0, index.flatten()).unflatten(0, index.shape)
+        content[:, : len(counts)] = moved
+        self._first = max(self._first, self._end - length)
+
     def _grow(self, new: Tensor) -> None:
         kept, slots = self._end - self._first, new.shape[1]
         if self._storage is not None:
@@ -213,6 +234,11 @@ class _SlotTable:
         self._storage[:, self._end : self._end + count] = torch.arange(rows, device=device)[:, None]
         self._end += count
 
+    def truncate(self, count: int) -> None:
+        """Remove the last ``count`` positions."""
+        self._places = {}
+        self._end -= count
+
     def select(self, rows: Tensor) -> None:
         """Keep only these rows, in this order."""
         self._places = {}
@@ -228,12 +254,26 @@ class _StepCache:
         first: (2, N, H, G, E) keys and values of every row's first positions, which it keeps after the others were
             dropped; None: it keeps none.
         dropped: some positions were dropped.
+        length: positions so far, those that were dropped included.
     """
 
     def __init__(self, keys: _PositionBuffer | None, values: _PositionBuffer) -> None:
         self.keys, self.values = keys, values
         self.first: Tensor | None = None
         self.dropped = False
+        self.length = 0
+
+    @property
+    def buffers(self) -> list[_PositionBuffer]:
+        """Those of the values, and of the keys if there are any."""
+        return [self.values] if self.keys is None else [self.values, self.keys]
+
+    def truncate(self, length: int) -> None:
+        """Remove the positions from ``length`` on, if there are any."""
+        for buffer in self.buffers if self.length > length else ():
+            buffer.truncate(self.length - length)
+        self.length = min(self.length, length)
+        self.first = None if self.first is None else self.first[:, :, :, :length]
 
     def keep_first(self, new: KeysValues, most: int, begin: int, starts: Tensor | None, latest: int) -> None:
         """Write what is among the first positions of its row, beside the buffers.
@@ -269,7 +309,7 @@ class _StepCache:
         keys = [part.keys for part in parts if part.keys is not None]
         values = _PositionBuffer.merge([part.values for part in parts], slots, length, buffers)
         merged = _StepCache(_PositionBuffer.merge(keys, slots, length, buffers) if keys else None, values)
-        merged.dropped = any(part.dropped for part in parts)
+        merged.dropped, merged.length = any(part.dropped for part in parts), length
         first = [part.first for part in parts if part.first is not None]
         if first:
             size = min(max(each.shape[3] for each in first), length)
@@ -278,9 +318,8 @@ class _StepCache:
 
     def release(self) -> None:
         """Return the storage to the pool."""
-        self.values.release()
-        if self.keys is not None:
-            self.keys.release()
+        for buffer in self.buffers:
+            buffer.release()
 
 
 def _release(steps: dict[int, _StepCache]) -> None:
@@ -357,7 +396,7 @@ class KVCache:
         keys = None if own.keys is None or new.keys is None else own.keys.append(new.keys, keep)
         values = own.values.append(new.values, keep)
         count, table = values.shape[0], self._slots
-        own.dropped = own.dropped or count < self.length
+        own.dropped, own.length = own.dropped or count < self.length, self.length
         places = functools.partial(table.places, *values.shape[:2])
         ahead = own.first if own.dropped else None
         stored = SlottedKeysValues(keys, values, table.last(count), table.identity, places, ahead)
@@ -371,6 +410,7 @@ class KVCache:
         if step not in self._steps:
             self._steps[step] = _StepCache(_PositionBuffer(self._buffers), _PositionBuffer(self._buffers))
         own = self._steps[step]
+        own.length = self.length
         assert own.keys is not None
         return own.keys.extend(like), own.values.extend(like)
 
@@ -420,6 +460,40 @@ class KVCache:
         for own in self._steps.values():
             own.reorder(hypotheses)
         self.states = {step: state.index_select(0, hypotheses) for step, state in self.states.items()}
+
+    def allow_truncation(self, count: int) -> None:
+        """Keep ``count`` positions more than can be attended to, so that as many may be removed again."""
+        self._keep = None if self._keep is None else [None if each is None else each + count for each in self._keep]
+
+    def truncate(self, count: int) -> None:
+        """Remove the last ``count`` positions of all rows, in every step that has them. Recurrent layers cannot."""
+        assert not self.states
+        self.length -= count
+        self._slots.truncate(count)
+        for own in self._steps.values():
+            own.truncate(self.length)
+
+    def truncate_rows(self, counts: Sequence[int]) -> None:
+        """Remove the last positions of every sentence, which has one row, as many as ``counts`` (B) says.
+
+        Rows stay aligned at the newest position, so that those that lose more than others are copied to other columns.
+        """
+        self.truncate(min(counts))
+        more = torch.tensor([count - min(counts) for count in counts], device=self._memory.valid.device)
+        if max(counts) == min(counts):
+            return
+        starts = more if self.starts is None else self.starts + more
+        front = int(starts.min())  # columns that no row has any more
+        self.length -= front
+        for own in self._steps.values():
+            for buffer in own.buffers:
+                buffer.shift(self._slots.last(buffer.content.shape[0]), more, self.length)
+            own.length = self.length
+            own.first = None if own.first is None else own.first[:, :, :, : self.length]
+        self._slots = _SlotTable()
+        self._slots.append(len(counts), self.length, starts.device)
+        self._latest_start = int(starts.max()) - front
+        self.starts = starts - front if self._latest_start else None
 
     def keep_sentences(self, sentences: Tensor) -> None:
         """Keep these sentences (of B) of the memory. sentences: (B',)."""

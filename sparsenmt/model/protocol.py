@@ -6,7 +6,7 @@ positions, T target positions, D model dimension, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -129,6 +129,23 @@ class GatesSeen:
 
 class GateListener(Protocol):
     def __call__(self, seen: GatesSeen) -> None: ...
+
+
+class ExitRule(Protocol):
+    """Decides at which decoder exit each row of a search stops at a new position."""
+
+    @property
+    def exits(self) -> Collection[int]:
+        """The depths at which rows may stop before the last one."""
+
+    def __call__(self, depth: int, states: Tensor, rows: Tensor) -> Tensor:
+        """Return (N') bool: the rows that stop after ``depth`` steps.
+
+        Args:
+            states: (N', D) of the rows that still run, as `TranslationModel.decode` returns them for this exit.
+            rows: (N') their numbers.
+        """
+        ...
 
 
 class TranslationModel(Protocol):

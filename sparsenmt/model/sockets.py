@@ -41,6 +41,16 @@ class Keys:
         seen = self.valid[:, None, None, :] if self.allowed is None else self.allowed
         return seen if self.counts is None else seen & (self.counts > 0)[:, None, None, :]
 
+    def select(self, rows: Tensor) -> Keys:
+        """Keep only these rows, in this order."""
+
+        def pick(x: Tensor | None) -> Tensor | None:
+            return x if x is None or len(x) == 1 < len(self.queries) else x.index_select(0, rows)
+
+        valid, queries, positions = (x.index_select(0, rows) for x in (self.valid, self.queries, self.positions))
+        features = {name: each.index_select(0, rows) for name, each in self.features.items()}
+        return Keys(valid, queries, positions, pick(self.allowed), pick(self.counts), features)
+
 
 @dataclass(frozen=True)
 class Gates:

@@ -19,7 +19,7 @@ from sparsenmt.model.compaction import apply_gates
 from sparsenmt.model.kv_cache import BufferPool, KVCache
 from sparsenmt.model.layers import BlockOptions, SiteHeads, TransformerBlock
 from sparsenmt.model.memory import Memory
-from sparsenmt.model.protocol import AttentionListener, Decided, GateListener, GateShares, GatesSeen
+from sparsenmt.model.protocol import AttentionListener, Decided, ExitRule, GateListener, GateShares, GatesSeen
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.sites import SiteName
 from sparsenmt.model.sockets import (
@@ -265,9 +265,18 @@ class Decoder(nn.Module):
         self._segment_memory = segment_memory
 
     def forward(
-        self, x: Tensor, memory: Memory, cache: KVCache | None, exits: Sequence[int], valid: Tensor | None = None
+        self,
+        x: Tensor,
+        memory: Memory,
+        cache: KVCache | None,
+        exits: Sequence[int],
+        valid: Tensor | None = None,
+        rule: ExitRule | None = None,
     ) -> dict[int, Tensor]:
-        """x (B * R, T, D) embedded tokens -> {depth: (B * R, T, D)}; of rows that are not ``valid`` without meaning."""
+        """x (B * R, T, D) embedded tokens -> {depth: (B * R, T, D)}; of rows that are not ``valid`` without meaning.
+
+        rule: at a single new position with a cache, decides at which depth each row stops: see `_until`.
+        """
         rows, length, _ = x.shape
         start = 0 if cache is None else cache.next_positions(rows)
         if cache is not None:
@@ -277,6 +286,8 @@ class Decoder(nn.Module):
         cross_keys = memory_keys(memory, positions) if self.reads_source else None
         # Also without a cache, a block that several steps execute projects the memory once.
         seen = KVCache(memory, stepwise=False) if cache is None else cache
+        if rule is not None and cache is not None and length == 1:
+            return {exits[0]: self._until(x, positions, cross_keys, cache, exits[0], rule)}
         result = {}
         real = None if valid is None else _real_rows(valid)
         known: dict[tuple[int, int], Keys] = {}
@@ -284,16 +295,55 @@ class Decoder(nn.Module):
             block = self.layers[self.plan[t]]
             assert isinstance(block, TransformerBlock)
             x = self._add_self(t, block, x, positions, cache, known)
-            if block.cross is not None and cross_keys is not None:
-                step = self.steps.at(t, "cross")
-                kv = seen.memory_keys_values(self.plan[t], block.cross.project_keys_values)
-                make = partial(step.memory_mask, cross_keys, kv.values.dtype)
-                mask = seen.memory_mask(0 if self._one_mask else t, make)
-                x = block.add_cross(x, kv, cross_keys, step, mask)
+            x = self._add_cross(t, block, x, cross_keys, seen)
             x = block.add_feed_forward(x, real)
             if t + 1 in exits:
                 result[t + 1] = self.norm(x)
         return result
+
+    def _until(
+        self, x: Tensor, positions: Tensor, cross_keys: Keys | None, cache: KVCache, last: int, rule: ExitRule
+    ) -> Tensor:
+        """x (N, 1, D), one row a sentence -> (N, 1, D): each row after the depth at which the rule stops it.
+
+        A row that has stopped keeps its state in the layers that it skips: their keys and values at this position, or
+        their recurrent states, are made of it, and nothing else is computed ("Confident Adaptive Language Modeling",
+        Schuster et al. 2022: the state of the exit is copied to all layers above).
+        """
+        known: dict[tuple[int, int], Keys] = {}
+        going: Tensor | None = None  # numbers of the rows that still run; None: all
+        for t in range(last):
+            block = self.layers[self.plan[t]]
+            assert isinstance(block, TransformerBlock)
+            own = self._add_self(t, block, x, positions, cache, known, going)
+            if going is not None and not len(going):
+                continue
+            own = block.add_feed_forward(self._add_cross(t, block, own, cross_keys, cache, going))
+            x = own if going is None else x.index_copy(0, going, own)
+            if t + 1 < last and t + 1 in rule.exits:
+                rows = torch.arange(len(x), device=x.device) if going is None else going
+                going = rows[~rule(t + 1, self.norm(own).squeeze(1), rows)]
+        normed: Tensor = self.norm(x)
+        return normed
+
+    def _add_cross(
+        self,
+        t: int,
+        block: TransformerBlock,
+        x: Tensor,
+        keys: Keys | None,
+        cache: KVCache,
+        chosen: Tensor | None = None,
+    ) -> Tensor:
+        """x (N, T, D) plus cross-attention of step ``t``; ``chosen``: x are these rows only, one a sentence."""
+        if block.cross is None or keys is None:
+            return x
+        step = self.steps.at(t, "cross")
+        kv = cache.memory_keys_values(self.plan[t], block.cross.project_keys_values)
+        mask = cache.memory_mask(0 if self._one_mask else t, partial(step.memory_mask, keys, kv.values.dtype))
+        if chosen is not None:
+            kv, keys, mask = kv.select(chosen), keys.select(chosen), mask and mask.select(chosen)
+        return block.add_cross(x, kv, keys, step, mask)
 
     def read_segment(
         self, x: Tensor, before: SegmentMemory, exits: Sequence[int]
@@ -367,16 +417,19 @@ class Decoder(nn.Module):
         positions: Tensor,
         cache: KVCache | None,
         known: dict[tuple[int, int], Keys],
+        chosen: Tensor | None = None,
     ) -> Tensor:
         """x (N, T, D) plus self-attention, or the recurrence, of step ``t``.
 
-        known: the `Keys` of this pass, by the numbers of keys and of first ones that stand before the others.
+        Args:
+            known: the `Keys` of this pass, by the numbers of keys and of first ones that stand before the others.
+            chosen: the rows that are returned; of the others only the cache is written. None: all.
         """
         if block.recurrence is not None:
             x, state = block.add_recurrence(x, None if cache is None else cache.states.get(t))
             if cache is not None:
                 cache.states[t] = state
-            return x
+            return x if chosen is None else x.index_select(0, chosen)
         q, new = block.own.project_all(block.self_input(x))
         kv: KeysValues | SlottedKeysValues = new
         key = x.shape[1], 0
@@ -396,4 +449,8 @@ class Decoder(nn.Module):
                 seen, valid = torch.cat([ahead, seen], 1), torch.cat([ahead >= 0, valid], 1)
             keys = Keys(valid, positions, seen)
             known[key] = keys if starts is None else hide_padding(keys)
-        return block.add_self(x, q, kv, known[key], self.steps.at(t, "self"))
+        keys, step = known[key], self.steps.at(t, "self")
+        if chosen is not None:
+            x, q = x.index_select(0, chosen), None if q is None else q.index_select(0, chosen)
+            kv, keys = kv.select(chosen), keys.select(chosen)
+        return block.add_self(x, q, kv, keys, step)

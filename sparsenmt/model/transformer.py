@@ -25,7 +25,7 @@ from sparsenmt.model.layers import BlockOptions
 from sparsenmt.model.linear import Linear
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.operators import PYTORCH, Operators
-from sparsenmt.model.protocol import AttentionListener, Decided, Encoded, GateListener, Source
+from sparsenmt.model.protocol import AttentionListener, Decided, Encoded, ExitRule, GateListener, Source
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import MemoryFilter, Recurrence, Span
@@ -260,10 +260,11 @@ class Transformer(nn.Module):
         cache: KVCache | None = None,
         exits: Sequence[int] | None = None,
         valid: Tensor | None = None,
+        rule: ExitRule | None = None,
     ) -> dict[int, Tensor]:
         x = self._embed(tokens, "target", 0 if cache is None else cache.next_positions(tokens.shape[0]))
         wanted = tuple(exits) if exits is not None else self.plan.decoder_exits[-1:]
-        hidden: dict[int, Tensor] = self.decoder(x, memory, cache, wanted, valid)
+        hidden: dict[int, Tensor] = self.decoder(x, memory, cache, wanted, valid, rule)
         return hidden
 
     def read_segment(

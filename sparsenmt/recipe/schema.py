@@ -337,6 +337,17 @@ class Decoding(Section):
     top_k: NonNegativeInt = Field(0, description="Sampling: keep only the k most probable tokens; 0 = all.")
     top_p: float = Field(1.0, gt=0, le=1, description="Sampling: keep the smallest set of tokens with this mass.")
     seed: NonNegativeInt = Field(1, lt=2**32, description="Sampling: random seed.")
+    draft_tokens: PositiveInt = Field(
+        4, le=64, description="Speculative search: tokens that the first decoder layers draft before all check them."
+    )
+    draft_layers: PositiveInt = Field(1, description="Speculative search: decoder layers that draft.")
+    exit_confidence: float = Field(
+        0.9,
+        ge=0,
+        le=1,
+        description="Early exit: a token takes the first decoder exit at which its probability exceeds that of the "
+        "next best one by more than this; 1: none does.",
+    )
     batch_tokens: PositiveInt = Field(
         2048, description="Largest size of a batch: source tokens, including padding, times the beam size."
     )
@@ -373,7 +384,10 @@ class Decoding(Section):
     )
 
     younger = frozenset(
-        {"segment_length", "segment_memory", "source_language", "target_language", "shortlist", "max_lines"}
+        {
+            *("segment_length", "segment_memory", "source_language", "target_language", "shortlist", "max_lines"),
+            *("draft_tokens", "draft_layers", "exit_confidence"),
+        }
     )
 
     def recorded(self) -> dict[str, Any]:

@@ -76,6 +76,29 @@ def check_steps(bench: Bench, tolerance: float = EXACT) -> None:
             assert_same(in_steps(bench, memory), bench.decode(memory), what, tolerance)
 
 
+def check_truncation(bench: Bench) -> None:
+    """Positions that are removed from a cache again, of each sentence another number, leave no trace."""
+    model, memories = bench.model, bench.encode(compact=True).memories
+    memory = memories[max(memories)]
+    depth, first = model.plan.decoder_exits[-1:], slice(0, None, bench.hypotheses)
+    target = bench.target[first]
+    cache, counts = model.new_cache(memory, exits=depth), [1 + row % 3 for row in range(len(target))]
+    cache.allow_truncation(3)
+    model.decode(target[:, :1], memory, cache=cache, exits=depth)
+    if cache.states or target.shape[1] < 6:  # states of recurrent layers cannot be removed
+        return
+    for column in (1, 2):  # single positions, all of which are removed
+        model.decode(target[:, column : column + 1].flip(0), memory, cache=cache, exits=depth)
+    cache.truncate(2)
+    model.decode(target[:, 1:4], memory, cache=cache, exits=depth)
+    cache.truncate_rows(counts)
+    more = torch.stack([row[4 - count : 6 - count] for row, count in zip(target, counts, strict=True)])
+    found = [model.decode(more[:, [column]], memory, cache=cache, exits=depth)[depth[0]] for column in (0, 1)]
+    whole = model.decode(target, memory, exits=depth)[depth[0]]
+    expected = torch.stack([row[4 - count : 6 - count] for row, count in zip(whole, counts, strict=True)])
+    assert_same({depth[0]: torch.cat(found, 1)}, {depth[0]: expected}, "a cache without what was removed")
+
+
 def check_compaction(bench: Bench, tolerance: float = EXACT) -> None:
     """Dense = compacted, in outputs, losses and gates; and it is really compacted where the model says so."""
     dense, compacted = bench.encode(), bench.encode(compact=True)

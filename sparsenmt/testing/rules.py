@@ -155,7 +155,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "steps",
         "Decoding step by step gives what decoding at once gives.",
-        (checks.check_steps,),
+        (checks.check_steps, checks.check_truncation),
         applies=_decodes,
         in_pairs=True,
     ),

@@ -221,6 +221,7 @@ class TinyBundle:
     frames: FramePair = NO_FRAMES
     given_shortlist: Shortlist | None = None
     built: Engine | None = None
+    others: tuple[Any, ...] = ()
 
     @cached_property
     def engine(self) -> Engine:

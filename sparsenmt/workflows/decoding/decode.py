@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,6 +11,8 @@ from dataclasses import asdict, dataclass, field, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from sparsenmt import __version__
 from sparsenmt.arguments import check_names, from_fields, strings_to_paths
@@ -34,6 +37,7 @@ from sparsenmt.decoding.translate import WINDOW, TranslatedLine, translate_lines
 from sparsenmt.decoding.unusual_text import LostSpaces, UnusualText
 from sparsenmt.depth_selector.selector import open_selector
 from sparsenmt.engine.build import dtype_name
+from sparsenmt.engine.ensemble import Average
 from sparsenmt.engine.numerics import numerics, numerics_changes
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.model.depth_plan import Depth, fastest_first
@@ -44,6 +48,7 @@ from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.report.output_files import check_outputs
 from sparsenmt.storage.files import partial_path, sha256_file
 from sparsenmt.storage.resumable_output import ResumableOutput, resumable_output
+from sparsenmt.workflows.decoding.ensemble import EnsembleChoice, with_members
 from sparsenmt.workflows.decoding.input_text import (
     UnchangedFile,
     attach,
@@ -75,6 +80,7 @@ class DecodeRequest(ModelOptions):
         disabled_heads: ``SITE:N,N`` values: heads, from 1, that give zeros.
         window: lines, or blocks of documents, that are read ahead; None: a default that fits the input.
         mix_numerics: resume an output that was begun with other kernels, threads or PyTorch.
+        ensemble, ensemble_depths, ensemble_weights, ensemble_average: as for `EnsembleChoice`.
     """
 
     model: Path
@@ -92,6 +98,10 @@ class DecodeRequest(ModelOptions):
     disabled_heads: tuple[str, ...] = ()
     window: int | None = None
     mix_numerics: bool = False
+    ensemble: tuple[Path, ...] = ()
+    ensemble_depths: tuple[str, ...] = ()
+    ensemble_weights: tuple[float, ...] = ()
+    ensemble_average: Average = "log"
 
     def __post_init__(self) -> None:
         check_lists(disabled_heads=self.disabled_heads)
@@ -110,8 +120,19 @@ class DecodeRequest(ModelOptions):
         given = {name: value for name, value in options.items() if name in own}
         return cls(Path(model), **{**given, "settings": {**given.get("settings", {}), **settings}})
 
+    @property
+    def members(self) -> EnsembleChoice:
+        """The members of an ensemble beside the model."""
+        paths = tuple(map(Path, self.ensemble))
+        return EnsembleChoice(paths, self.ensemble_depths, self.ensemble_weights, self.ensemble_average)
+
     def check(self) -> None:
         """Raise UserError for options and files that do not fit one another, before the model is loaded."""
+        self.members.check()
+        for name, value in (("--depth", self.select_depth), ("--documents", self.documents)):
+            if value and len(self.members):
+                what = "is given beside an ensemble, which reads single lines with fixed depths"
+                raise UserError(what, where=name, hint="Leave one of the two out.")
         if self.output is None and sys.stdout is None:
             raise UserError("there is nothing to write to", where="standard output", hint="Name a file with --output.")
         if self.input is None and sys.stdin is None:
@@ -159,9 +180,9 @@ def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> No
         check_shared_input(workers, request.input)
         disabled = read_disabled_heads(request.model, request.disabled_heads)
         dtype, languages = request.dtype or "recipe", request.languages
-        bundle = open_model(
-            request.model, device=device, dtype=dtype, disabled=disabled, languages=languages, any_task=True
-        )
+        opened = functools.partial(open_model, device=device, dtype=dtype, languages=languages, any_task=True)
+        first = opened(request.model, disabled=disabled)
+        bundle = with_members(first, request.model, request.members, opened)
         for note in without_gain(bundle.recipe.model, bundle.model):
             notify(f"warning: {note}")
         translator = _Translator(request, bundle, SharedWindows(workers))
@@ -186,6 +207,7 @@ class _Tally:
 
     def __init__(self, bundle: Bundle, *, typed: bool = False, at_once: bool = True) -> None:
         self.mismatches, self.depths = Mismatches(), Counter[Depth]()
+        self._layers = np.zeros(2)  # decoder layers that ran for tokens, and these tokens
         self._unusual, self._typed, self._told, self._at_once = UnusualText(bundle), typed, False, at_once
         self._lost = LostSpaces()
         self._limit = bundle.max_source_length if bundle.cuts_by_choice else None
@@ -205,6 +227,10 @@ class _Tally:
             warning = cut_warning(f"line {source.number + 1}", source.kept, source.cut, done)
             (notify if self._at_once else self._warnings.append)(warning)
         self._cut += bool(source.cut)
+        for each in translation.hypotheses:
+            if each.layers is not None:
+                count = len(each.tokens) + each.ended
+                self._layers += (each.layers * count, count)
 
     def as_json(self) -> dict[str, Any]:
         """Return the counts and the collected warnings, for `merge`."""
@@ -215,6 +241,7 @@ class _Tally:
             "lost": self._lost.found,
             "mismatches": asdict(self.mismatches),
             "depths": [[*depth, count] for depth, count in self.depths.items()],
+            "layers": self._layers.tolist(),
         }
 
     def merge(self, other: Mapping[str, Any]) -> None:
@@ -225,6 +252,7 @@ class _Tally:
         self._unusual.merge(other["unusual"])
         self._lost.merge(None if other["lost"] is None else (*other["lost"],))
         self.mismatches.merge(other["mismatches"])
+        self._layers += other["layers"]
         self.depths.update({(n, m): count for n, m, count in other["depths"]})
 
     def report_all(self) -> None:
@@ -232,6 +260,8 @@ class _Tally:
         if self.depths:
             parts = [f"({n}, {m}) {self.depths[n, m]:,}" for n, m in fastest_first(self.depths)]
             notify(f"lines at (encoder, decoder) layers: {', '.join(parts)}")
+        if self._layers[1]:
+            notify(f"decoder layers of a token: {self._layers[0] / self._layers[1]:.2f} on average")
         report_mismatches(self.mismatches)
 
     def report_lines(self) -> None:
@@ -379,6 +409,7 @@ class _Translator:
             "packing": None if self.packing is None else self.packing.model_dump(mode="json"),
             "model": self.bundle.identity().stored_digest,
             **self._plugins(),
+            **self.request.members.record(self.bundle),
             "max_source_length": self.bundle.max_source_length,
             "decoding": self.options.recorded(),
             "selector": None if self.selector is None else self.selector.digest,

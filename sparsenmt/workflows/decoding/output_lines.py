@@ -50,12 +50,16 @@ def render_block(found: BlockTranslation, n_best: int, as_json: bool) -> list[st
 
 
 def _scores_as_json(hypothesis: Hypothesis) -> dict[str, Any]:
-    """Return score (length-normalised), log-probability (natural), number of tokens, and if `</s>` ended it."""
+    """Return score (length-normalised), log-probability (natural), number of tokens, and if `</s>` ended it.
+
+    With them the decoder layers of a token, where they differ.
+    """
     return {
         "score": hypothesis.score,
         "log_probability": hypothesis.log_probability,
         "pieces": len(hypothesis.tokens),
         "ended": hypothesis.ended,
+        **({} if hypothesis.layers is None else {"decoder_layers": hypothesis.layers}),
     }
 
 

@@ -15,6 +15,9 @@ from sparsenmt.model.sockets import content_patterns
 from sparsenmt.recipe import schema
 from sparsenmt.workflows.decoding.depth_choice import at_depth
 
+_OF_ONE_METHOD = {"draft_tokens": "speculative", "draft_layers": "speculative", "exit_confidence": "early_exit"}
+"""Setting of a search -> the only method that reads it."""
+
 
 def decoding_options(base: schema.Decoding, settings: Mapping[str, Any], n_best: int = 1) -> schema.Decoding:
     """Return a recipe's decoding options with some of them replaced, checked as the recipe's are.
@@ -23,6 +26,14 @@ def decoding_options(base: schema.Decoding, settings: Mapping[str, Any], n_best:
         UserError: a value is not valid, or more hypotheses are wanted than the search has.
     """
     changed = {name: value for name, value in settings.items() if value is not None}
+    method = changed.get("method", base.method)
+    for name, owner in _OF_ONE_METHOD.items():
+        if name in changed and method != owner:
+            raise UserError(
+                f"has no meaning for the method {method}",
+                where=f"--{name.replace('_', '-')}",
+                hint=f"Take --method {owner}, or leave it out.",
+            )
     try:
         options = type(base).model_validate({**dict(base), **changed})
     except ValidationError as error:
@@ -76,7 +87,9 @@ def search_options(
     _ = bundle.frames  # refuses a language that is missing, before anything is read or written
     options = decoding_options(bundle.recipe.decoding, settings, n_best)
     _ = bundle.shortlist(options)  # refuses one that cannot be used
-    return at_depth(bundle.model.plan, options, encoder_layers, decoder_layers)
+    chosen = at_depth(bundle.model.plan, options, encoder_layers, decoder_layers)
+    strategy_of(chosen).check(bundle)
+    return chosen
 
 
 def _check_continuation(bundle: Bundle, model: Path, refused: Mapping[str, object]) -> None:
