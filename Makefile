@@ -140,9 +140,11 @@ gpu: venv  ## Run everything that a GPU can show: tests, speed, memory, graphs; 
 	@mkdir -p build
 	@$(BIN)/python benchmarks/gpu.py --output build/gpu.md
 
-docs: $(STAMP)  ## Write what is generated again: recipes.md, errors.md, architecture.svg in docs, recipes/README.md
+docs: $(STAMP)  ## Write what is generated again: recipes.md, errors.md, architecture.svg in docs; README.md and schemas in recipes
 	$(BIN)/python -m tools.recipe_docs --output docs/reference/recipes.md
 	$(BIN)/python -m tools.error_docs --output docs/reference/errors.md
+	$(BIN)/sparsenmt recipe-schema --output recipes/recipe.schema.json
+	$(BIN)/sparsenmt recipe-schema --sweep --output recipes/sweeps/sweep.schema.json
 	$(BIN)/python -m tools.recipe_index --output recipes/README.md
 	$(BIN)/python -m tools.architecture_picture --output docs/architecture.svg
 

@@ -143,6 +143,8 @@ class Vocabularies:
             "M2M-100": m2m(plain),
             "NLLB": nllb(self.train(self.everything, model_type="bpe")),
             "PEGASUS": pegasus(self.train(self.everything, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)),
+            "T5": t5(self.train(self.everything, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)),
+            "MADLAD-400": madlad(self.train(self.everything, user_defined_symbols=["<2de>", "<2fr>", "<2zh_Latn>"])),
             "BART": bart([*self.english, *self.german], self.size + 262),
         }
         return found
@@ -209,6 +211,20 @@ def pegasus(model: bytes) -> Family:
     return Family("PegasusTokenizer", config, {"spiece.model": model})
 
 
+def t5(model: bytes) -> Family:
+    special = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    config = {"model_type": "t5", **special, "vocab_size": len(pieces(model)) + 128}
+    return Family("T5Tokenizer", config, {"spiece.model": model})
+
+
+def madlad(model: bytes) -> Family:
+    special = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
+    settings = {"tokenizer_class": "T5Tokenizer", "extra_ids": 0, "pad_token": "<s>"}
+    files = {"spiece.model": model, "tokenizer_config.json": settings}
+    config = {"model_type": "t5", **special, "vocab_size": len(pieces(model))}
+    return Family("T5Tokenizer", config, files, (None, "de"), "<2de> ")
+
+
 def bart(lines: list[str], size: int) -> Family:
     learned = tokenizers.Tokenizer(tokenizers.models.BPE())
     learned.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -260,12 +276,13 @@ def theirs(folder: Path, families: dict[str, Family], texts: Iterable[Path]) -> 
 
 def unknown_id(family: Family) -> int:
     """The id of unknown tokens there."""
-    return {"MarianTokenizer": 1, "PegasusTokenizer": 105}.get(family.kind, 3)
+    own = {"MarianTokenizer": 1, "PegasusTokenizer": 105, "T5Tokenizer": 0 if family.config["pad_token_id"] else 2}
+    return own.get(family.kind, 3)
 
 
 def without_code(text: str) -> str:
     """The text without the language that Transformers leaves in it."""
-    return re.sub("^(__[a-z]+__|>>[a-z]+<<)", "", text).strip()
+    return re.sub("^(__[a-z]+__|>>[a-z]+<<|<2[a-z]+>)", "", text).strip()
 
 
 def equal(found: Sequence[Any], expected: Sequence[Any]) -> int:

@@ -52,6 +52,8 @@ COMMANDS: EntryTable[CommandEntry] = EntryTable(
         "export": CommandEntry("export", "Write a model for CTranslate2 or Transformers."),
         "benchmark": CommandEntry("benchmark", "Measure decoding and training speed."),
         "check-method": CommandEntry("check_method", "Check that sparsity methods keep the rules of the engine."),
+        "recipe-schema": CommandEntry("recipe_schema", "Write the JSON Schema of recipes, for editors."),
+        "completion": CommandEntry("completion", "Print the script by which a shell completes commands."),
         "plugins": CommandEntry("plugins", "List plugins, and what they have registered."),
         "doctor": CommandEntry("doctor", "Examine the compiled kernels of this machine."),
         "demo": CommandEntry("demo", "Prepare, train, decode and score on the built-in demo corpus."),

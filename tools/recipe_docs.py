@@ -55,6 +55,11 @@ are merged; lists and single values are replaced; a method with another `name` a
 the folder of the recipe that names them (on the command line: to the working directory); the two `directory` keys
 are relative to the working directory.
 
+**Editors.** Each recipe of the package begins with a line `# yaml-language-server: $schema=...`: VS Code's YAML
+extension, and other editors with a YAML server, then complete keys, show what they mean and underline mistakes.
+`sparsenmt recipe-schema` writes the schema, with the methods of installed plugins, `sparsenmt recipe-schema --sweep`
+that of sweeps.
+
 **YAML.** Scalars follow YAML 1.2: `1e-3` is a number, `no` is a text, only `true` and `false` are booleans.
 """
 

@@ -21,6 +21,8 @@ Every recipe begins with a comment that names its settings, its corpus and the c
 [Recipes](../docs/reference/recipes.md) explains all keys, [the papers](../docs/records/papers.md) which recipe belongs
 to which table, [sweeps](../docs/guides/sweeps.md) the files of `sweeps/`.
 """
+HEADER = "# yaml-language-server: $schema="
+"""The line that names the schema for editors."""
 _SENTENCE_END = re.compile(r"(?<! al)(?<!Fig)\.\s(?=[A-Z])")
 
 
@@ -30,7 +32,8 @@ def summary(path: Path) -> str:
     for line in path.read_text(encoding="utf-8").split("\n"):
         if not line.removeprefix("#").strip() or not line.startswith("#"):
             break
-        words.append(line.removeprefix("#").strip())
+        if not line.startswith(HEADER):
+            words.append(line.removeprefix("#").strip())
     first = _SENTENCE_END.split(" ".join(words), maxsplit=1)[0]
     return first.rstrip(".:").replace("|", "\\|")
 

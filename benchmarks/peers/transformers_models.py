@@ -7,8 +7,10 @@ FOLDER...`` computes ``outputs.safetensors`` of folders that have a model and ``
 
 from __future__ import annotations
 
+import json
 import math
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,19 @@ SIZES: dict[str, Any] = {
 MARIAN: dict[str, Any] = {"pad_token_id": 19, "decoder_start_token_id": 19, "eos_token_id": 0, "forced_eos_token_id": 0}
 FAIRSEQ: dict[str, Any] = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
 PEGASUS: dict[str, Any] = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
-UNKNOWN = {"marian": 1, "bart": 3, "mbart": 3, "pegasus": 5, "m2m_100": 3}
+T5: dict[str, Any] = {
+    **{
+        "vocab_size": 20,
+        "d_model": 16,
+        "d_kv": 4,
+        "d_ff": 12,
+        "num_heads": 2,
+        "num_layers": 2,
+        "num_decoder_layers": 2,
+    },
+    **{"n_positions": 24, "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0},
+}
+UNKNOWN = {"marian": 1, "bart": 3, "mbart": 3, "pegasus": 5, "m2m_100": 3, "t5": 2, "mt5": 2}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "marian": ("marian", {**MARIAN, "activation_function": "swish", "scale_embedding": True}),
     "marian-two-vocabularies": (
@@ -49,7 +63,17 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "m2m_100",
         {**FAIRSEQ, "activation_function": "gelu", "scale_embedding": False, "tie_word_embeddings": False},
     ),
+    "mt5": ("mt5", {**T5, "feed_forward_proj": "gated-silu", "num_heads": 3, "layer_norm_epsilon": 1e-3}),
+    "t5": ("t5", {**T5, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 6}),
+    "t5-gated": (
+        "t5",
+        {
+            **{**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "d_kv": 16, "num_layers": 3},
+            **{"relative_attention_num_buckets": 6, "relative_attention_max_distance": 5},
+        },
+    ),
 }
+END_OF_T5 = 1.2
 LENGTHS, NEW_TOKENS, BEAM = (7, 4, 6, 3, 5), 12, 3
 
 
@@ -57,19 +81,34 @@ def make(folder: Path) -> None:
     """Write the models with their inputs and outputs."""
     for seed, (name, (kind, keys)) in enumerate(VARIANTS.items()):
         torch.manual_seed(seed)
-        config = transformers.AutoConfig.for_model(kind, **{**SIZES, **keys})
+        sizes = {} if kind in ("t5", "mt5") else SIZES
+        config = transformers.AutoConfig.for_model(kind, **{**sizes, **keys})
         model = transformers.AutoModelForSeq2SeqLM.from_config(config).eval()
+        if sizes == {} and keys.get("tie_word_embeddings") is False:  # of Transformers 5 they begin as one
+            model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone())
         with torch.no_grad():
+            if not sizes:  # T5's embeddings begin as large as its outputs
+                for table in {model.shared.weight, model.lm_head.weight}:
+                    table *= 0.3
             for own, parameter in model.named_parameters():
                 if "embed_positions" not in own or kind in ("bart", "mbart"):
-                    parameter += torch.randn(parameter.shape) * (0.15 if parameter.dim() == 1 else 0.35)
+                    parameter += torch.randn(parameter.shape) * (
+                        0.15 if parameter.dim() == 1 else 0.35 if sizes else 0.2
+                    )
             for own, buffer in model.named_buffers():
                 if own == "final_logits_bias":
                     buffer += torch.randn(buffer.shape)
             # Towards EOS, so that outputs end.
-            decoder, end = model.model.decoder, model.lm_head.weight[keys["eos_token_id"]]
-            last = decoder.layer_norm if hasattr(decoder, "layer_norm") else decoder.layers[-1].final_layer_norm
-            last.bias += 2.5 * end / end.norm()
+            end = model.lm_head.weight[keys["eos_token_id"]]
+            if sizes:
+                decoder = model.model.decoder
+                last = decoder.layer_norm if hasattr(decoder, "layer_norm") else decoder.layers[-1].final_layer_norm
+                last.bias += 2.5 * end / end.norm()
+            else:
+                given = inputs(keys, keys["vocab_size"])
+                states = model(input_ids=given["source"], decoder_input_ids=given["target"], output_hidden_states=True)
+                mean = states.decoder_hidden_states[-1].mean((0, 1))
+                end += END_OF_T5 * mean / mean.norm()
         model.generation_config = transformers.GenerationConfig(
             **{key: keys.get(key) for key in ("pad_token_id", "eos_token_id", "decoder_start_token_id")},
             **{"num_beams": BEAM, "length_penalty": 1.0, "early_stopping": True, "max_length": NEW_TOKENS + 1},
@@ -77,6 +116,11 @@ def make(folder: Path) -> None:
         )
         place = folder / name
         model.save_pretrained(place)
+        if keys.get("tie_word_embeddings") is False:  # as in files of T5 1.1, which Transformers 5 writes otherwise
+            written = json.loads((place / "config.json").read_bytes())
+            written.pop("scale_decoder_outputs", None)
+            text = json.dumps({**written, "tie_word_embeddings": False}, indent=2)
+            (place / "config.json").write_bytes(f"{text}\n".encode())
         rows = keys.get("decoder_vocab_size", SIZES["vocab_size"])
         save_file(inputs(keys, rows), place / "inputs.safetensors")
         (place / "unknown.json").write_bytes(f"{UNKNOWN[kind]}\n".encode())
@@ -98,8 +142,19 @@ def inputs(keys: dict[str, Any], rows: int) -> dict[str, Tensor]:
     return {"source": source, "valid": valid, "target": target, "never": never}
 
 
-def exact_positions(model: Any) -> None:
-    """Put sinusoids that are not rounded to fp32 in the place of a model's."""
+def exact_norm(norm: Any, x: Tensor) -> Tensor:
+    """The normalisation of T5, whose mean of squares Transformers forms in fp32."""
+    found: Tensor = norm.weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + norm.variance_epsilon))
+    return found
+
+
+def exact_parts(model: Any) -> None:
+    """Put sinusoids and normalisations that are not rounded to fp32 in the place of a model's."""
+    for module in model.modules():
+        if type(module).__name__ in ("T5LayerNorm", "MT5LayerNorm"):
+            module.forward = partial(exact_norm, module)
+    if not hasattr(model, "model"):  # T5
+        return
     for side in (model.model.encoder, model.model.decoder):
         table = side.embed_positions
         if hasattr(table, "weights"):  # M2M-100
@@ -128,7 +183,7 @@ def run(folder: Path) -> None:
     for name, beam in (("greedy", 1), ("beam", BEAM)):
         found[name] = model.generate(**batch, **search, num_beams=beam, early_stopping=beam > 1)
     model = model.double()
-    exact_positions(model)
+    exact_parts(model)
     found["logits64"] = model(**batch, decoder_input_ids=given["target"]).logits
     save_file({name: tensor.contiguous() for name, tensor in found.items()}, folder / "outputs.safetensors")
 

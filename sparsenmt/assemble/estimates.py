@@ -7,6 +7,7 @@ import torch
 from sparsenmt.assemble.methods import attention_sites
 from sparsenmt.errors import UserError
 from sparsenmt.model.bands import first_keys
+from sparsenmt.model.sites import SITES
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.process.progress import byte_text
 from sparsenmt.recipe import schema
@@ -16,7 +17,9 @@ def least_parameters(model: schema.ModelSection, *, source_size: int, target_siz
     """Return at least the number of a model's parameters, without building it on "meta", which takes a second."""
     blocks = model.encoder_layers + model.decoder_layers
     wide = max(model.feed_forward, model.decoder_feed_forward or 0)
-    matrices = blocks * (12 * model.dimension**2 + 3 * model.dimension * wide)
+    counts = [model.heads, *(getattr(model.attention, site).heads.count or 0 for site in SITES)]
+    inner = max(model.dimension, max(counts) * (model.head_size or 0))
+    matrices = blocks * (12 * model.dimension * inner + 3 * model.dimension * wide)
     return matrices + model.dimension * (2 * source_size + 2 * target_size + 2 * model.max_positions)
 
 

@@ -124,7 +124,8 @@ def step_method(
     choice: MethodChoice = getattr(site, socket)
     context: dict[str, Any] = {"site": name, "heads": heads}
     if socket in ("position", "pattern"):
-        context |= {"size": model.dimension // (site.heads.count or model.heads), "dimension": model.dimension}
+        size = model.head_size or model.dimension // (site.heads.count or model.heads)
+        context |= {"size": size, "dimension": model.dimension}
     if socket in ("position", "pattern") or registry.get(socket, choice.name).shares:
         context["place"] = MethodPlace(step, block, shared)
     return _build(socket, choice, f"model.attention.{name}.{socket}", step + 1, **context)
@@ -152,11 +153,11 @@ def site_modules(model: schema.ModelSection, name: SiteName, shared: dict[Hashab
     site: Site = getattr(model.attention, name)
     key = f"model.attention.{name}"
     count = site.heads.count or model.heads
-    if model.dimension % count:
+    if model.head_size is None and model.dimension % count:
         raise UserError(
             f"{count} heads do not divide dimension {model.dimension}",
             where=f"{key}.heads.count",
-            hint="Set another number of heads, or another `model.dimension`.",
+            hint="Set another number of heads, another `model.dimension`, or `model.head_size`.",
         )
     given = None
     if site.heads.given is not None:
@@ -279,6 +280,9 @@ def _build_transformer(
                 activation_dropout=model.dropout.activation,
                 norm_epsilon=model.norm_epsilon,
                 final_norm=model.final_norm,
+                norm_kind=model.norm_kind,
+                head_size=model.head_size,
+                glu=model.glu,
             ),
             Vocabulary(source_size, target_size, model.tie_embeddings, model.output_bias),
             PositionOptions(

@@ -19,6 +19,7 @@ from sparsenmt.engine.packing import (
     adds_to_scores,
     blocks_of,
     heads_are_compiled,
+    layers_are_compiled,
     matrices_of,
     norm_weights,
     take_over,
@@ -262,9 +263,9 @@ def _plain(x: Tensor) -> bool:
 
 
 def _covered(block: TransformerBlock) -> bool:
-    """Return True if the kernel computes a block like this: heads, activation and recurrent cell."""
+    """Return True if the kernel computes a block like this: heads, network, normalisations and recurrent cell."""
     cross = block.cross
-    if cross is None or not heads_are_compiled(cross) or block.feed_forward.activation != "relu":
+    if cross is None or not heads_are_compiled(cross) or not layers_are_compiled(block):
         return False
     if block.recurrence is not None:
         return block.recurrence.cell.compiled

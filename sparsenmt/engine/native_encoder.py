@@ -18,6 +18,7 @@ from sparsenmt.engine.packing import (
     adds_to_scores,
     blocks_of,
     heads_are_compiled,
+    layers_are_compiled,
     matrices_of,
     norm_weights,
     take_over,
@@ -90,8 +91,8 @@ class NativeEncoder(Encoder):
 
 
 def _covered(block: TransformerBlock) -> bool:
-    """Return True if the kernel computes a block like this: its heads and its activation."""
-    plain = block.recurrence is None and block.cross is None and block.feed_forward.activation == "relu"
+    """Return True if the kernel computes a block like this: its heads, network and normalisations."""
+    plain = block.recurrence is None and block.cross is None and layers_are_compiled(block)
     return plain and heads_are_compiled(block.own)
 
 

@@ -94,11 +94,13 @@ class PackedFeedForward(FeedForward):
         nn.Module.__init__(self)
         self.activation, self.dropout = plain.activation, plain.dropout
         self.first = how.product(plain.inner.weight, plain.inner.bias, plain.activation)
+        self.second = None if plain.value is None else how.product(plain.value.weight, plain.value.bias)
         self.last = how.product(plain.outer.weight, plain.outer.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        return self.last(self.first(x))
+        hidden = self.first(x)
+        return self.last(hidden if self.second is None else hidden * self.second(x))
 
 
 class PackedRecurrence(RecurrentLayer):
@@ -262,6 +264,12 @@ def _product(layer: nn.Module) -> Product:
     """The product of a packed linear layer."""
     assert isinstance(layer, PackedLinear)
     return layer.product
+
+
+def layers_are_compiled(block: TransformerBlock) -> bool:
+    """Return True if kernels compute feed-forward networks and normalisations like those of a block."""
+    network = block.feed_forward
+    return network.activation == "relu" and network.value is None and isinstance(block.self_norm, nn.LayerNorm)
 
 
 def heads_are_compiled(attention: MultiHeadAttention) -> bool:

@@ -87,6 +87,13 @@ def plain_transformer(
 ) -> PlainTransformer:
     """Convert a model without sparsity methods; as `plain_model`."""
     heads = {site: _count(section, site) for site in SITES}
+    for key in ("head_size", "norm_kind", "glu"):
+        if (value := getattr(section, key)) != schema.ModelSection.model_fields[key].default:
+            raise UserError(
+                f"{target} does not compute models of this family with `{key}: {value}`",
+                where=f"model.{key}",
+                hint="Run it with `sparsenmt decode`.",
+            )
     if heads["decoder_self"] != heads["cross"]:
         raise UserError(
             f"{target} has the same number of heads in the whole decoder, "

@@ -1,6 +1,6 @@
 """Models of Hugging Face Transformers: a directory with ``config.json``, weights, and the files of a tokenizer.
 
-The families share one architecture (that of BART), and differ in what `families.family.Family` lists. Transformers is
+Most families share one architecture (that of BART), and differ in what `families.family.Family` lists. Transformers is
 not needed.
 
 Shapes: D model dimension, P positions, V their vocabulary, W this program's.
@@ -22,7 +22,7 @@ from torch import Tensor
 from sparsenmt.data.text_sides import TextSides
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
 from sparsenmt.errors import UserError
-from sparsenmt.importers.families.family import UNUSED_POSITIONS, Family, load_family, weight_name
+from sparsenmt.importers.families.family import UNUSED_POSITIONS, Family, load_family
 from sparsenmt.importers.families.table import FAMILIES
 from sparsenmt.importers.families.tokens import TokenizerFiles
 from sparsenmt.importers.foreign_files import (
@@ -158,7 +158,7 @@ class Config:
                 hint=f"Name a model of one of these types: {names}; or one of Marian's own files.",
             )
         family = load_family(kind)
-        check_values(values, _KINDS, path)
+        check_values(values, {**_KINDS, **family.kinds}, path)
         search = SearchSettings.read(directory, values)
         own = {key: value for key, value in values.items() if value is not None and key not in SEARCH_KEYS - {PADDING}}
         forced = listed(search.values.get("forced_bos_token_id"))
@@ -166,7 +166,7 @@ class Config:
         firsts["forced_bos_token_id"] = forced[0] if len(forced) == 1 else None
         of_search = {**search.values, **firsts}
         known = {key: value for key, value in of_search.items() if value is not None}
-        found = cls(path, family, {**_DEFAULTS, **family.defaults, **known, **own}, search)
+        found = cls(path, family, {**_DEFAULTS, **family.keys({**family.defaults, **known, **own})}, search)
         rows = max(found.number("vocab_size"), int(found.values.get("decoder_vocab_size") or 0))
         for key in (PADDING, "eos_token_id", "decoder_start_token_id", "forced_bos_token_id"):
             ids = listed(found.values.get(key))
@@ -188,9 +188,10 @@ class Config:
         name = self.values["activation_function"]
         if name not in _ACTIVATIONS:
             known = ", ".join(sorted(_ACTIVATIONS))
+            key = next(key for key in ("feed_forward_proj", "activation_function") if key in self.values)
             raise UserError(
                 f"the activation {show(name)} cannot be imported",
-                where=f"{self.path}: activation_function",
+                where=f"{self.path}: {key}",
                 hint=f"Name a model with one of: {known}.",
             )
         heads, decoder_heads = self.number("encoder_attention_heads"), self.number("decoder_attention_heads")
@@ -211,6 +212,7 @@ class Config:
             "activation": _ACTIVATIONS[name],
             "max_positions": self.number("max_position_embeddings"),
             "dropout": {ours: self.values[theirs] for ours, theirs in dropouts},
+            **self.family.model(self.values),
         }
 
 
@@ -302,7 +304,7 @@ def convert(config: Config, tensors: Mapping[str, Tensor], tokens: HuggingFaceTo
         UserError: a tensor is missing, too many, or of another shape.
     """
     taken = ForeignTensors(tensors, config.path.parent, CONFIG)
-    taken.ignore(*_UNUSED)
+    taken.ignore(*_UNUSED, *config.family.unused)
     position_keys, weights = _positions(config, taken)
     source, target, output, notes = _tables(config, taken)
     target_ids = tokens.target_ids
@@ -326,7 +328,7 @@ def convert(config: Config, tensors: Mapping[str, Tensor], tokens: HuggingFaceTo
         weights["output_bias"] = bias
     for name, shape in expected_weights(section, config.path, len(tokens.source_ids), len(target_ids)).items():
         if name not in weights:
-            weights[name] = taken.take(weight_name(name), shape)
+            weights[name] = config.family.take(taken, config.values, name, shape)
     taken.check_all_taken(
         "Check that weights and configuration are of one model, and that it is one that generates text."
     )
@@ -356,6 +358,8 @@ def _positions(config: Config, taken: ForeignTensors) -> tuple[dict[str, Any], d
     """The keys of positions, and the weights of learned ones."""
     length, size, kind = config.number("max_position_embeddings"), config.number("d_model"), config.family.positions
     names = {"source": "model.encoder.embed_positions.weight", "target": "model.decoder.embed_positions.weight"}
+    if kind == "none":
+        return {"positions": "none"}, {}
     if kind == "after_padding":
         for name in names.values():  # of old files
             taken.ignore(name, f"{name}s")

@@ -219,10 +219,12 @@ class MultiHeadAttention(nn.Module):
 
     operators: Operators = PYTORCH
 
-    def __init__(self, dimension: int, heads: int, *, fixed: FixedHeads | None = None, dropout: float = 0.0) -> None:
+    def __init__(
+        self, dimension: int, heads: int, size: int, *, fixed: FixedHeads | None = None, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.fixed = fixed
-        self.head_size = dimension // heads
+        self.head_size = size
         self.fixed_heads = 0 if fixed is None else fixed.heads
         self.learned_heads = heads - self.fixed_heads
         self.dropout = dropout

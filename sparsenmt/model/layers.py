@@ -16,10 +16,11 @@ from sparsenmt.model.attention import AttentionStep, KeysValues, MultiHeadAttent
 from sparsenmt.model.dropout import add_with_dropout, dropout
 from sparsenmt.model.linear import ACTIVATIONS, Activation, Linear
 from sparsenmt.model.operators import PYTORCH, Operators
-from sparsenmt.model.row_sums import LayerNorm
+from sparsenmt.model.row_sums import LayerNorm, RMSNorm
 from sparsenmt.model.sockets import FixedHeads, Keys, Recurrence
 
 Norm = Literal["pre", "post"]
+NormKind = Literal["layer", "rms"]
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,13 @@ class BlockOptions:
     activation_dropout: float
     norm_epsilon: float = 1e-5
     final_norm: bool | None = None  # a normalisation after the last layer; None: where the norms come first
+    norm_kind: NormKind = "layer"
+    head_size: int | None = None  # None: the dimension over the number of heads
+    glu: bool = False  # gated linear units in the feed-forward networks
 
-    def layer_norm(self) -> LayerNorm:
-        """Make a layer normalisation."""
-        return LayerNorm(self.dimension, self.norm_epsilon)
+    def layer_norm(self) -> LayerNorm | RMSNorm:
+        """Make a normalisation."""
+        return (LayerNorm if self.norm_kind == "layer" else RMSNorm)(self.dimension, self.norm_epsilon)
 
     def last_norm(self) -> nn.Module:
         """Make the module after the last layer, and at every exit of the model that is cut to that depth."""
@@ -62,13 +66,14 @@ class SiteHeads:
 
 
 class FeedForward(nn.Module):
-    """``outer(activation(inner(x)))``."""
+    """``outer(activation(inner(x)))``; of gated linear units ``outer(activation(inner(x)) * value(x))``."""
 
     operators: Operators = PYTORCH
 
     def __init__(self, options: BlockOptions) -> None:
         super().__init__()
         self.inner = Linear(options.dimension, options.feed_forward)
+        self.value = Linear(options.dimension, options.feed_forward) if options.glu else None
         self.outer = Linear(options.feed_forward, options.dimension)
         self.activation: Activation = options.activation
         self.dropout = options.activation_dropout
@@ -78,6 +83,8 @@ class FeedForward(nn.Module):
         # In place: autograd needs the result of a ReLU, not its input.
         activate = torch.relu_ if self.activation == "relu" else ACTIVATIONS[self.activation]
         hidden = activate(self.inner(x))
+        if self.value is not None:
+            hidden = hidden * self.value(x)
         output: Tensor = self.outer(dropout(hidden, self.dropout, self.operators.drop) if self.training else hidden)
         return output
 
@@ -136,7 +143,10 @@ class TransformerBlock(nn.Module):
 
     @staticmethod
     def _attention(options: BlockOptions, heads: SiteHeads) -> MultiHeadAttention:
-        return MultiHeadAttention(options.dimension, heads.count, fixed=heads.fixed, dropout=options.attention_dropout)
+        size = options.head_size or options.dimension // heads.count
+        return MultiHeadAttention(
+            options.dimension, heads.count, size, fixed=heads.fixed, dropout=options.attention_dropout
+        )
 
     @property
     def own(self) -> MultiHeadAttention:

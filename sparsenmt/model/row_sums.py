@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sparsenmt.model.operators import at_least_single
+
 _ROWS = 256
 """Rows that are widened at a time: they stay in the cache."""
 
@@ -27,6 +29,20 @@ class LayerNorm(nn.LayerNorm):
             result: Tensor = _LayerNorm.apply(input, self.weight, self.bias, self.eps)  # type: ignore[no-untyped-call]
             return result
         return super().forward(input)
+
+
+class RMSNorm(nn.Module):
+    """Normalisation by the root mean square (Zhang and Sennrich 2019), without mean and bias, in fp32 at least."""
+
+    def __init__(self, dimension: int, eps: float) -> None:
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(dimension)), eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., D)."""
+        wide = at_least_single(x)
+        normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+        return (normed * at_least_single(self.weight)).to(x.dtype)
 
 
 def look_up(tokens: Tensor, table: Tensor) -> Tensor:

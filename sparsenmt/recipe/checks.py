@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from sparsenmt.metric import METRICS, TEXT_METRICS
 from sparsenmt.recipe.errors import Complaint, Problem, YamlOrigin
 from sparsenmt.recipe.key_paths import KeyPath, key_path
+from sparsenmt.recipe.optimizer import OPTIMIZER_KEYS
 from sparsenmt.recipe.schema import (
     BYTE_TOKENS,
-    OPTIMIZER_KEYS,
     Data,
     Decoding,
     Documents,
@@ -116,10 +116,10 @@ def _keys(*dotted: str) -> tuple[KeyPath, ...]:
 
 
 def _model(model: ModelSection) -> Iterator[Contradiction]:
-    if model.dimension % model.heads:
+    if model.head_size is None and model.dimension % model.heads:
         complaint = Complaint(
             f"{model.dimension} is not divisible by the number of heads, {model.heads}",
-            "Change `model.dimension` or `model.heads`.",
+            "Change `model.dimension` or `model.heads`, or set `model.head_size`.",
         )
         yield Contradiction(_keys("model.dimension", "model.heads"), complaint)
     if model.dimension % 2 and model.positions == "sinusoidal":
@@ -155,7 +155,7 @@ def _model(model: ModelSection) -> Iterator[Contradiction]:
 
 def _heads(model: ModelSection, site: str) -> Iterator[Contradiction]:
     options, key = getattr(model.attention, site).heads, f"model.attention.{site}.heads"
-    if options.count is not None and model.dimension % options.count:
+    if model.head_size is None and options.count is not None and model.dimension % options.count:
         complaint = Complaint(
             f"must divide the dimension, {model.dimension}; {options.count} does not",
             "Set another number of heads, or another `model.dimension`.",

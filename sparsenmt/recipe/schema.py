@@ -44,6 +44,7 @@ from sparsenmt.recipe.data_sections import SubwordSampling as SubwordSampling
 from sparsenmt.recipe.data_sections import TaggerSection as TaggerSection
 from sparsenmt.recipe.data_sections import TokenizerSection as TokenizerSection
 from sparsenmt.recipe.method_choice import Attention, MemoryChoice, MethodChoice
+from sparsenmt.recipe.optimizer import Optimizer as Optimizer  # as the other sections, here too
 from sparsenmt.recipe.section import Section
 from sparsenmt.recipe.table_names import DecodingMethod, ValidationMetric
 from sparsenmt.recipe.task_keys import with_language_defaults, with_task_defaults, without_foreign_keys
@@ -66,12 +67,22 @@ class ModelSection(Section):
     )
     dimension: PositiveInt = Field(512, le=2**16, description="Model dimension D.")
     feed_forward: PositiveInt = Field(2048, le=2**20, description="Inner dimension of the feed-forward networks.")
-    heads: PositiveInt = Field(8, le=2**16, description="Number of attention heads; must divide `dimension`.")
+    heads: PositiveInt = Field(
+        8, le=2**16, description="Number of attention heads; must divide `dimension`, unless `head_size` is set."
+    )
+    head_size: PositiveInt | None = Field(
+        None, le=2**16, description="Dimension of a head. Default: `dimension` over the number of heads."
+    )
     encoder_layers: NonNegativeInt = Field(
         6, le=1000, description="Number of encoder layers N. A language model has none."
     )
     decoder_layers: PositiveInt = Field(6, le=1000, description="Number of decoder layers M.")
     norm: Literal["pre", "post"] = Field("pre", description="Layer normalisation before or after each sub-layer.")
+    norm_kind: Literal["layer", "rms"] = Field(
+        "layer",
+        description="`layer`: layer normalisation; `rms`: by the root mean square, without mean and bias (Zhang and "
+        "Sennrich 2019).",
+    )
     final_norm: bool | None = Field(
         None, description="Normalisation after the last layer of each side. Default: true with `norm: pre`."
     )
@@ -83,6 +94,11 @@ class ModelSection(Section):
     )
     activation: Literal["relu", "gelu", "gelu_tanh", "silu"] = Field(
         "relu", description="Activation of the feed-forward networks; `gelu_tanh` approximates `gelu`."
+    )
+    glu: bool = Field(
+        False,
+        description="Gated linear units in the feed-forward networks: the activation of one projection times a second "
+        "one (Shazeer 2020).",
     )
     positions: Literal["sinusoidal", "learned", "none"] = Field(
         "sinusoidal", description="Absolute position encodings, added to the embeddings."
@@ -129,7 +145,7 @@ class ModelSection(Section):
     younger = frozenset(
         {
             *("segment_memory", "final_norm", "norm_epsilon", "decoder_feed_forward", "sinusoids", "first_position"),
-            *("embedding_scale", "embedding_norm", "output_bias", "recurrence"),
+            *("embedding_scale", "embedding_norm", "output_bias", "recurrence", "head_size", "norm_kind", "glu"),
         }
     )
 
@@ -137,28 +153,6 @@ class ModelSection(Section):
     def shares_vocabulary(self) -> bool:
         """True if a table is shared by source and target, which needs one vocabulary."""
         return self.tie_embeddings in ("all", "inputs")
-
-
-class Optimizer(Section):
-    """Adam (Kingma and Ba 2015) or Adagrad (Duchi et al. 2011), and its constants."""
-
-    name: Literal["adam", "adagrad"] = Field("adam", description="`adam`, or `adagrad`.")
-    beta1: float = Field(0.9, ge=0, lt=1, description="Adam's decay of the first moment.")
-    beta2: float = Field(0.98, ge=0, lt=1, description="Adam's decay of the second moment.")
-    epsilon: PositiveFloat = Field(1e-9, description="Term that avoids division by zero.")
-    weight_decay: NonNegativeFloat = Field(0.0, description="Adam's decoupled weight decay (AdamW) of matrices.")
-    initial_sum: NonNegativeFloat = Field(0.0, description="Adagrad's sums of squared gradients before training.")
-
-    @model_serializer(mode="wrap")
-    def serialized(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The section as plain values, without the keys of the other optimizer; `name` is younger than recipes."""
-        values: dict[str, Any] = handler(self)
-        foreign = {key for name, keys in OPTIMIZER_KEYS.items() if name != self.name for key in keys}
-        return {key: value for key, value in values.items() if key not in foreign and (key, value) != ("name", "adam")}
-
-
-OPTIMIZER_KEYS = {"adam": ("beta1", "beta2", "weight_decay"), "adagrad": ("initial_sum",)}
-"""The keys of `training.optimizer` that have a meaning for one optimizer only."""
 
 
 class Validation(Section):

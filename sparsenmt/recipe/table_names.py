@@ -24,6 +24,10 @@ class TableName(BeforeValidator):
 
     names: Callable[[], Iterable[str]] = tuple
 
+    def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """The names that the table has when a schema is made for an editor."""
+        return {**handler(core), "enum": [*self.names()]}
+
 
 def _table_name(kind: Kind, names: Callable[[], Iterable[str]], has: Callable[[str], bool]) -> TableName:
     """Make the check.

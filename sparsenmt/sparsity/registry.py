@@ -102,7 +102,7 @@ BUILD_CONTEXT: Mapping[Socket, str] = {
 _BUILT_IN = (
     *("full", "window", "block", "dilated", "global_pattern", "random_pattern", "bigbird"),
     *("softmax", "sparsemax", "entmax15", "entmax", "topk", "topk_oow"),
-    *("transformer_xl", "distance_vectors", "adaptive_span", "routing_transformer"),
+    *("transformer_xl", "distance_vectors", "distance_buckets", "adaptive_span", "routing_transformer"),
     *("fixed_token", "fixed_word", "ssru", "plain", "recurrent", "tied_multi"),
     *("l0drop", "pos", "freq", "inv_freq", "group"),
 )

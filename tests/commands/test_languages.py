@@ -133,6 +133,17 @@ def test_a_tag_before_a_line_is_its_language(command: Run, refused: Refused, tag
     assert "'xx'" in refused("import", "opus", "wrong", "--target-language", "xx")
 
 
+def test_the_tags_of_madlad(command: Run, refused: Refused, workspace: Path) -> None:
+    sources.hugging_face(workspace / "theirs", "madlad-400")
+    assert command("import", "theirs", "madlad").code == 0
+    scored = ("decode", "madlad", "--json", "--max-length-offset", "5", "--max-length-factor", "0")
+    french, german = (command(*scored, "--target-language", to, stdin=b"Two dogs\n").out for to in ("fr", "de"))
+    assert command(*scored, "--target-language", "de", stdin=b"<2fr> Two dogs\n").out == french != german
+    (workspace / "other").write_text("<2xx> Two dogs\n", encoding="utf-8")
+    said = refused(*scored, "--target-language", "de", "-i", "other")
+    assert "line 1: the model does not have the language 'xx'" in said and "de, fr, zh_Latn" in said
+
+
 @pytest.mark.parametrize(
     ("family", "languages", "line", "why"),
     [

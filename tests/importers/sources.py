@@ -15,6 +15,7 @@ from tests.importers.marian_twin import Twin, vocabulary
 
 _HERE = Path(__file__).parent
 _WEIGHTS = {"mbart-25": "mbart", "mbart-50": "mbart", "m2m-100": "m2m_100", "nllb": "m2m_100", "pegasus": "pegasus"}
+_WEIGHTS |= {"t5": "t5", "madlad-400": "t5-gated"}
 _FAMILIES: dict[str, Any] = json.loads((_HERE / "golden-tokenizers" / "ids.json").read_text(encoding="utf-8"))
 FAMILIES = [name for name in _FAMILIES["families"] if name != "opus-mt-two-vocabularies"]
 

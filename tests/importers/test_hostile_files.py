@@ -136,7 +136,7 @@ HUGGING_FACE: dict[str, tuple[Change, str]] = {
             "decoder_start_token_id": ({},),
             "dropout": (2, "a"),
             "activation_function": ([1], "swosh"),
-            "model_type": ([1], 3, "t5"),
+            "model_type": ([1], 3, "led"),
             "scale_embedding": ("no",),
         }.items()
         for value in values
@@ -189,6 +189,26 @@ def test_a_directory_of_transformers(name: str, lab: Lab, make: Make) -> None:
     change, said = HUGGING_FACE[name]
     assert said in refused(lab, make("opus-mt"), change)
     assert not Path("ran").exists()
+
+
+T5: dict[str, tuple[Change, str]] = {
+    f"{key} of {value}": (json_with("config.json", **{key: value}), key)
+    for key, values in {
+        "feed_forward_proj": ("gated-swosh", "a-b-gelu", 3),
+        "relative_attention_num_buckets": (2, "a"),
+        "d_kv": (0, 10**9),
+        "num_layers": (10**6,),
+        "layer_norm_epsilon": (0,),
+    }.items()
+    for value in values
+}
+T5["buckets beyond the farthest distance"] = (json_with("config.json", relative_attention_max_distance=4), "maximum")
+
+
+@pytest.mark.parametrize("name", T5)
+def test_a_directory_of_t5(name: str, lab: Lab, make: Make) -> None:
+    change, said = T5[name]
+    assert said in refused(lab, make("t5"), change)
 
 
 TOKENIZERS: dict[str, tuple[str, Change, str]] = {

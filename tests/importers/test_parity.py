@@ -29,7 +29,15 @@ def test_the_longest_lines_are_those_of_the_settings(variant: str) -> None:
 
 
 def test_every_family_is_tried() -> None:
-    assert {variant.partition("-")[0] for variant in VARIANTS} == {"marian", "bart", "mbart", "pegasus", "m2m_100"}
+    assert {variant.partition("-")[0] for variant in VARIANTS} == {
+        "marian",
+        "bart",
+        "mbart",
+        "pegasus",
+        "m2m_100",
+        "t5",
+        "mt5",
+    }
 
 
 def test_some_beams_end_by_themselves() -> None:

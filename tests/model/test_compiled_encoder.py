@@ -33,6 +33,9 @@ NOT_KNOWN: dict[str, dict[str, Any]] = {
     "another transform": {"attention": {"encoder_self": {"transform": {"name": "toy_temperature"}}}},
     "the largest scores": {"attention": {"encoder_self": {"transform": {"name": "topk", "k": 2}}}},
     "heads of an odd size": {"heads": 8},
+    "gated linear units": {"glu": True},
+    "normalisation without a mean": {"norm_kind": "rms"},
+    "wide heads": {"head_size": 32},
 }
 LENGTHS = [(7, 4, 6), (1,), (5, 5, 5, 5, 5, 5, 5), (90, 150, 3)]
 

@@ -35,6 +35,9 @@ NOT_KNOWN: dict[str, dict[str, Any]] = {
     "fixed heads": {"attention": {"decoder_self": {"heads": {"given": {"name": "toy_left"}}}}},
     "another transform": {"attention": {"cross": {"transform": {"name": "toy_temperature"}}}},
     "heads of an odd size": {"heads": 8},
+    "gated linear units": {"glu": True},
+    "normalisation without a mean": {"norm_kind": "rms"},
+    "wide heads": {"head_size": 32},
 }
 
 

@@ -33,6 +33,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "plain": {},
     "post-norm, gelu, tied": {"norm": "post", "activation": "gelu", "tie_embeddings": "all"},
     "silu": {"activation": "silu"},
+    "gated linear units, rms, wide heads": {"glu": True, "activation": "gelu_tanh", "norm_kind": "rms", "head_size": 9},
     "fixed heads": {"attention": {"encoder_self": {"heads": {"given": {"name": "toy_left"}}}}},
     "nothing learned": {"attention": {"encoder_self": {"heads": {"count": 2, "given": {"name": "toy_left"}}}}},
     "a learned transform and a filter": {

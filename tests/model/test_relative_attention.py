@@ -14,6 +14,7 @@ from sparsenmt.model.relative_attention import DistanceSockets, attend_by_distan
 from sparsenmt.model.sockets import Keys, ScoreTerm, Span, Transform
 from sparsenmt.sparsity import registry
 from sparsenmt.sparsity.adaptive_span import AdaptiveSpan
+from sparsenmt.sparsity.distance_buckets import DistanceBuckets
 from sparsenmt.sparsity.distance_vectors import DistanceVectors
 from sparsenmt.sparsity.registry import MethodPlace
 from sparsenmt.sparsity.topk import TopK
@@ -70,6 +71,20 @@ def vector_score(term: ScoreTerm, head: int, q: Tensor, k: Tensor, distance: int
     return (q @ k + q @ term.weight[min(distance, len(term.weight) - 1)]) / math.sqrt(SIZE)
 
 
+def bucket(distance: int, buckets: int, maximum: int) -> int:
+    """The bucket of a distance to the left (Raffel et al. 2020, section 2.1): half of them have one distance each."""
+    exact = buckets // 2
+    if distance < exact:
+        return distance
+    ends = [exact * (maximum / exact) ** (n / (buckets - exact)) for n in range(1, buckets - exact)]
+    return exact + sum(distance >= end - 1e-9 for end in ends)
+
+
+def bucket_score(term: ScoreTerm, head: int, q: Tensor, k: Tensor, distance: int) -> Tensor:
+    assert isinstance(term, DistanceBuckets)
+    return (q @ k + term.weight[bucket(distance, 8, 30), head]) / math.sqrt(SIZE)
+
+
 def plain_score(term: None, head: int, q: Tensor, k: Tensor, distance: int) -> Tensor:
     return (q @ k) / math.sqrt(SIZE)
 
@@ -77,6 +92,7 @@ def plain_score(term: None, head: int, q: Tensor, k: Tensor, distance: int) -> T
 SCORES: dict[str, tuple[Callable[..., Tensor], Callable[[], ScoreTerm | None]]] = {
     "transformer_xl": (relative_score, lambda: term_of("transformer_xl")),
     "distance_vectors": (vector_score, lambda: term_of("distance_vectors", maximum=6)),
+    "distance_buckets": (bucket_score, lambda: term_of("distance_buckets", buckets=8, maximum=30)),
     "none": (plain_score, lambda: None),
 }
 
@@ -242,9 +258,9 @@ def test_bands_read_only_the_keys_in_reach() -> None:
     assert bool(attend_by_distance(q, hidden, v, keys, sockets, 0.0).isfinite().all())
 
 
-@pytest.mark.parametrize("kind", ["transformer_xl", "distance_vectors"])
+@pytest.mark.parametrize("kind", ["transformer_xl", "distance_vectors", "distance_buckets"])
 def test_later_keys_have_negative_distances(kind: str) -> None:
-    options = {"maximum": 4} if kind == "distance_vectors" else {}
+    options = {"distance_vectors": {"maximum": 4}, "distance_buckets": {"buckets": 8, "maximum": 5}}.get(kind, {})
     term, (q, k, v, keys) = term_of(kind, "encoder_self", **options), inputs(6, 6, rows=1)
     sockets = DistanceSockets(softmax(), None, term, None, causal=False)
 
@@ -252,6 +268,9 @@ def test_later_keys_have_negative_distances(kind: str) -> None:
         if isinstance(term, DistanceVectors):
             row = term.weight[min(max(distance, -3), 3) + 3]
             return (query @ key + query @ row) / math.sqrt(SIZE)
+        if isinstance(term, DistanceBuckets):
+            row = 4 * (distance < 0) + bucket(abs(distance), 4, 5)
+            return (query @ key + term.weight[row, h]) / math.sqrt(SIZE)
         return relative_score(term, h, query, key, distance)
 
     expected = torch.zeros(1, HEADS, 6, SIZE, dtype=torch.float64)

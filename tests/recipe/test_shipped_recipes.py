@@ -54,6 +54,7 @@ SHIPPED = {
     "multi30k-adaptive",
     "multi30k-bigbird",
     "multi30k-block",
+    "multi30k-buckets",
     "multi30k-char",
     "multi30k-char-l0drop",
     "multi30k-dilated",

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks import bf16_gradients
-from sparsenmt.model.row_sums import LayerNorm, look_up
+from sparsenmt.model.row_sums import LayerNorm, RMSNorm, look_up
 
 ROWS = 4096
 
@@ -31,6 +31,22 @@ def test_layer_norm_sums_in_fp32() -> None:
         result.backward(rows(64, 0.05, 2).to(dtype).view_as(result))
         assert x.grad is not None and norm.weight.grad is not None and norm.bias.grad is not None
         found.append([each.double() for each in (result.detach(), x.grad, norm.weight.grad, norm.bias.grad)])
+    for rounded, exact in zip(*found, strict=True):
+        assert (rounded - exact).norm() < 0.01 * exact.norm()
+
+
+def test_normalisation_by_the_root_mean_square() -> None:
+    """PyTorch's own function in float64; in bf16 the gradient of the weight is summed in fp32."""
+    norm, found = RMSNorm(64, 1e-6), []
+    torch.nn.init.normal_(norm.weight)
+    for dtype in (torch.bfloat16, torch.float64):
+        norm.bfloat16().to(dtype).zero_grad()
+        x = rows(64, 0.5, 1).to(dtype).requires_grad_()
+        result = norm(x)
+        result.backward(rows(64, 0.05, 2).to(dtype))
+        assert x.grad is not None and norm.weight.grad is not None
+        found.append([each.double() for each in (result.detach(), x.grad, norm.weight.grad)])
+    torch.testing.assert_close(found[1][0], F.rms_norm(x, (64,), norm.weight, 1e-6))
     for rounded, exact in zip(*found, strict=True):
         assert (rounded - exact).norm() < 0.01 * exact.norm()
 

@@ -21,6 +21,8 @@ from sparsenmt.storage.records import typed
 _NAMED = 12  # languages that a message lists
 TAG = re.compile(r">>([^\s<>]+)<<")
 """The token of a language in models of several targets, which their users write before a source."""
+_WRITTEN = re.compile(rf"{TAG.pattern}|<2(\w+)>")
+"""The same, also as MADLAD-400 has it."""
 
 
 @dataclass(frozen=True)
@@ -99,18 +101,19 @@ class Frames:
         return "target" in self.source_prefix
 
     def of_line(self, text: str, options: schema.Decoding, where: str) -> tuple[Frame | None, str]:
-        """The frame of a source that begins with a tag such as ``>>fra<<``, and the text after it; None without one.
+        """The frame of a source that begins with a tag, ``>>fra<<`` or ``<2fr>``, and the text after it; or None.
 
         Of a model whose sources are `tagged`.
 
         Raises:
             UserError: the model does not have the language; ``where`` names the line.
         """
-        found = TAG.match(text.lstrip(" "))
+        found = _WRITTEN.match(text.lstrip(" "))
         if found is None:
             return None, text
-        self._token("target", found[1], where)
-        return self.choose(options.source_language, found[1]).source, found.string[found.end() :].lstrip(" ")
+        code = found[1] or found[2]
+        self._token("target", code, where)
+        return self.choose(options.source_language, code).source, found.string[found.end() :].lstrip(" ")
 
     def of(self, options: schema.Decoding) -> FramePair:
         """The frames of the languages of decoding options; errors as for `choose`."""

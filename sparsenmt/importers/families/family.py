@@ -1,6 +1,7 @@
-"""A family of models of Transformers: what distinguishes it from the others, and the names of weights of all of them.
+"""A family of models of Transformers: what distinguishes it from the others, and the names of weights of most of them.
 
-All have the architecture of BART: this program's names of weights become theirs by `weight_name`.
+They have the architecture of BART: this program's names of weights become theirs by `weight_name`. A family with
+another one has functions of its own for its configuration and its weights.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from torch import Tensor
+
 from sparsenmt.data.tokenizers.frame import Frames
 from sparsenmt.importers.families.table import FAMILIES
 from sparsenmt.importers.families.tokens import SENTENCEPIECE_FILES, TokenizerFiles, Tokens
+from sparsenmt.importers.foreign_files import ForeignTensors, ValueKind
 
 UNUSED_POSITIONS = 2
 """Rows of a table of learned positions before the first one that is used."""
@@ -32,13 +36,18 @@ def _named_before(files: TokenizerFiles, codes: Collection[str]) -> Frames:
     return Frames(source_prefix=["source"], target_prefix=["target"])
 
 
+def _take(taken: ForeignTensors, config: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Tensor:
+    """The weight of a stack, as it is stored."""
+    return taken.take(weight_name(name), shape)
+
+
 @dataclass(frozen=True)
 class Family:
     """A family of models: what its configuration does not say, or leaves out.
 
     Args:
         positions: ``learned``: of a table whose first two rows are not used; ``paper``: sinusoids, unless the weights
-            have a table; ``after_padding``: sinusoids that begin after the id of the padding.
+            have a table; ``after_padding``: sinusoids that begin after the id of the padding; ``none``.
         tokenizers: classes of its tokenizers, without ``Tokenizer``, the usual one first.
         read_tokens: of one vocabulary for both sides; None: each side has a SentencePiece model of its own.
         own_files: of its tokenizer, any of which is preferred to ``tokenizer.json``.
@@ -51,10 +60,15 @@ class Family:
         two_vocabularies: the sizes of both vocabularies may differ.
         model_class: of Transformers; a model that computes the same is exported as one. None: none is.
         defaults: of keys that a configuration may lack.
+        kinds: the values that keys of its own may have.
+        keys: returns the keys of BART's configuration, for those of its own.
+        model: returns further keys of the `model` section, for its configuration.
+        unused: names of weights in old files.
+        take: returns the weight of a stack by this program's name, of this shape, for its configuration.
     """
 
     norm: Literal["pre", "post"]
-    positions: Literal["learned", "paper", "after_padding"]
+    positions: Literal["learned", "paper", "after_padding", "none"]
     tokenizers: tuple[str, ...]
     read_tokens: Callable[[TokenizerFiles], Tokens] | None = None
     own_files: tuple[str, ...] = SENTENCEPIECE_FILES
@@ -67,6 +81,11 @@ class Family:
     two_vocabularies: bool = False
     model_class: str | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    kinds: Mapping[str, ValueKind] = field(default_factory=dict)
+    keys: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+    model: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda config: {}
+    unused: tuple[str, ...] = ()
+    take: Callable[[ForeignTensors, Mapping[str, Any], str, tuple[int, ...]], Tensor] = _take
 
 
 def load_family(model_type: str) -> Family:

@@ -21,6 +21,8 @@ FAMILIES: dict[str, FamilyEntry] = {
     "bart": FamilyEntry("BART", "sparsenmt.importers.families.bart"),
     "mbart": FamilyEntry("mBART", "sparsenmt.importers.families.mbart"),
     "pegasus": FamilyEntry("PEGASUS", "sparsenmt.importers.families.pegasus"),
+    "t5": FamilyEntry("T5 (FLAN-T5, MADLAD-400)", "sparsenmt.importers.families.t5"),
+    "mt5": FamilyEntry("mT5", "sparsenmt.importers.families.mt5"),
     "m2m_100": FamilyEntry("M2M-100 or NLLB", "sparsenmt.importers.families.m2m_100"),
 }
 """By `model_type` of the configuration."""
