@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 
 # __init__.pyi holds the same names for type checkers.
 _NAMES = {
-    "analysis.alignment": ("Alignment",),
+    "decoding.alignment": ("Alignment",),
     "analysis.kept_words": ("GatedWord", "KeptWords"),
     "api.attention": ("AttentionMap",),
     "api.decoding_options": ("DecodingOptions",),

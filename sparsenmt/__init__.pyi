@@ -2,7 +2,7 @@
 
 # ruff: noqa: I001 (`a as a` exports a name; one import for each would be three times as long)
 
-from sparsenmt.analysis.alignment import Alignment as Alignment
+from sparsenmt.decoding.alignment import Alignment as Alignment
 from sparsenmt.analysis.kept_words import GatedWord as GatedWord, KeptWords as KeptWords
 from sparsenmt.api.attention import AttentionMap as AttentionMap
 from sparsenmt.api.decoding_options import DecodingOptions as DecodingOptions

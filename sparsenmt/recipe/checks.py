@@ -244,6 +244,26 @@ def _data(data: Data) -> Iterator[Contradiction]:
         yield from _documents(data, data.documents)
 
 
+def _alignments(recipe: YamlNode) -> Iterator[Contradiction]:
+    """Alignments are those of training pairs, line by line, and a loss is made of them."""
+    aligned = [
+        ("data", "train", index, "alignments")
+        for index in range(len(items(find(recipe, ("data", "train")))))
+        if _is_written(recipe, ("data", "train", index, "alignments"))
+    ]
+    for name in ("dev", "test"):
+        if _is_written(recipe, key := ("data", name, "alignments")):
+            yield Contradiction((key,), Complaint("only training pairs have alignments", "Remove the key."))
+    if aligned and _is_written(recipe, ("data", "documents")):
+        complaint = Complaint("pairs that are packed into blocks cannot have alignments", "Remove one of the two keys.")
+        yield Contradiction((aligned[0], ("data", "documents")), complaint)
+    if not aligned and _is_written(recipe, key := ("training", "guided_alignment")):
+        complaint = Complaint(
+            "no training corpus has alignments", "Write `alignments`, their path, beside `source` and `target`."
+        )
+        yield Contradiction((key,), complaint)
+
+
 def _documents(data: Data, documents: Documents) -> Iterator[Contradiction]:
     here = "data.documents"
     if all(corpus.documents is None for corpus in data.train):
@@ -320,7 +340,9 @@ def _task(recipe: YamlNode) -> Iterator[Contradiction]:
     """Keys belong to a task, and every corpus has the texts of its task."""
     own, other = ("language_model", "translation") if _is_language_model(recipe) else ("translation", "language_model")
     texts = {"translation": ("source", "target"), "language_model": ("text",)}
-    foreign = {"translation": ("source", "target", "tags", "documents"), "language_model": ("text",)}[other]
+    foreign = {"translation": ("source", "target", "tags", "documents", "alignments"), "language_model": ("text",)}[
+        other
+    ]
     count = len(items(find(recipe, ("data", "train"))))
     places: list[KeyPath] = [*(("data", "train", index) for index in range(count)), ("data", "dev"), ("data", "test")]
     corpora = [place for place in places if isinstance(getattr(find(recipe, place), "value", None), dict)]
@@ -516,6 +538,7 @@ def _validation_metric(recipe: YamlNode) -> Iterator[Contradiction]:
 
 
 _RECIPE_CHECKS = (
+    _alignments,
     _language_model,
     _optimizer,
     _encoder,

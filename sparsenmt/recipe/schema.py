@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from sparsenmt.recipe.adapters import Adapters
 from sparsenmt.recipe.auxiliary_loss import AuxiliaryLoss
 from sparsenmt.recipe.choices import (
     LARGEST_BEAM,
@@ -33,6 +34,7 @@ from sparsenmt.recipe.choices import (
     UnknownTokens,
     device_name,
 )
+from sparsenmt.recipe.guided_alignment import GuidedAlignment
 from sparsenmt.recipe.method_choice import Attention, MemoryChoice, MethodChoice
 from sparsenmt.recipe.section import Section
 from sparsenmt.recipe.table_names import DecodingMethod, ValidationMetric
@@ -152,11 +154,16 @@ class Corpus(Section):
         description="Path of document ids, line-aligned with the source: a document ends where the id changes. Needed "
         "by `data.documents` and by the metric `dbleu`. Default: every line is a document.",
     )
+    alignments: str | None = Field(
+        None,
+        description="Path of word alignments, `0-0 1-2` on line n for pair n: places of a source and a target word "
+        "between spaces, from 0. Read by `training.guided_alignment`.",
+    )
     weight: PositiveFloat = Field(
         1.0, le=10_000, description="How often the corpus is seen in an epoch (2 = twice, 0.5 = half of it)."
     )
 
-    younger = frozenset({"source", "target", "text"})
+    younger = frozenset({"source", "target", "text", "alignments"})
 
     @property
     def files(self) -> dict[str, str]:
@@ -341,21 +348,6 @@ class Validation(Section):
     )
 
 
-class Adapters(Section):
-    """Low-rank adapters (LoRA, Hu et al. 2021) that are trained in place of the model's own weights."""
-
-    rank: PositiveInt = Field(8, le=4096, description="Rank of the adapters' product B A.")
-    alpha: PositiveFloat = Field(16.0, description="The product is multiplied by alpha / rank.")
-    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout of the adapters' inputs.")
-    targets: list[str] = Field(
-        ["q", "v"],
-        min_length=1,
-        description="Linear layers with an adapter, by a part of the name, such as `q`, `k`, `v`, `o`, "
-        "`feed_forward.inner`, `feed_forward.outer`; `self`, `cross`, `cross.q`, `feed_forward`, `encoder`, "
-        "`decoder.layers.0`.",
-    )
-
-
 class Training(Section):
     """The training run."""
 
@@ -416,6 +408,9 @@ class Training(Section):
         "`embeddings` (with the output table where they share it), `memory` (filters), `positions`; or deeper, as in "
         "`decoder.layers.0` or `*.feed_forward`.",
     )
+    guided_alignment: GuidedAlignment | None = Field(
+        None, description="Guide one head of cross-attention towards `data.train.N.alignments`."
+    )
     skip_nonfinite: NonNegativeInt = Field(
         0, description="Number of updates with a non-finite loss or gradient to skip before training stops."
     )
@@ -447,7 +442,7 @@ class Training(Section):
         "`average_last`.",
     )
 
-    younger = frozenset({"clip", "freeze", "lora"})
+    younger = frozenset({"clip", "freeze", "lora", "guided_alignment"})
 
     @property
     def falls_to_zero(self) -> bool:

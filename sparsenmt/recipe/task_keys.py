@@ -12,6 +12,7 @@ TASK_KEYS: dict[str, tuple[str, ...]] = {
         "model.decoder_feed_forward",
         *("model.memory", "data.source_language", "data.tokenizer.shared", "data.filters", "data.tagger"),
         *("data.documents", "training.accumulate_tokens", "training.validation.tokenize"),
+        "training.guided_alignment",
         *("training.validation.beam_size", "training.validation.max_sentences", "decoding.encoder_layers"),
         *("decoding.source_language", "decoding.target_language", "decoding.shortlist"),
     ),

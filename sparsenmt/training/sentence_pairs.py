@@ -17,6 +17,7 @@ from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.schema import Training
 from sparsenmt.training.failures import describe_lines, nonfinite_batches
 from sparsenmt.training.gradients import BatchResult, Objective, UpdateTotals, accumulate_gradients
+from sparsenmt.training.guided_alignment import GuidedHead
 
 
 class TranslationTask:
@@ -28,6 +29,7 @@ class TranslationTask:
         plan: the batches of every epoch.
         options: the recipe's ``training`` section.
         frames: the tokens around sources and targets, of the recipe's languages.
+        guided: the head that alignments guide; None: none.
     """
 
     def __init__(
@@ -39,9 +41,10 @@ class TranslationTask:
         workers: Workers,
         device: torch.device,
         frames: FramePair = NO_FRAMES,
+        guided: GuidedHead | None = None,
     ) -> None:
         self.model, self.datasets, self.plan, self.device = model, datasets, plan, device
-        self._workers, self.frames = workers, frames
+        self._workers, self.frames, self.guided = workers, frames, guided
         self._epoch: tuple[int, EpochBatches] | None = None
         self._shares = workers.size
         wanted = options.accumulate_tokens or options.batch_tokens
@@ -84,7 +87,7 @@ class PairBatches:
 
     def __init__(self, task: TranslationTask, chosen: Sequence[IndexBatch]) -> None:
         self._task, self._chosen = task, chosen
-        self._batches = [collate(task.datasets, each, task.frames) for each in chosen]
+        self._batches = [collate(task.datasets, each, task.frames, links=task.guided is not None) for each in chosen]
         self.totals = UpdateTotals.of(self._batches)
 
     def __len__(self) -> int:
@@ -94,7 +97,7 @@ class PairBatches:
         """Implement `UpdateBatches.add_gradients`."""
         batch = self._batches[number].to(self._task.device)
         try:
-            return accumulate_gradients(self._task.model, batch, objective, totals)
+            return accumulate_gradients(self._task.model, batch, objective, totals, self._task.guided)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise

@@ -51,6 +51,7 @@ from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.report.output_files import check_outputs
 from sparsenmt.storage.files import partial_path, sha256_file
 from sparsenmt.storage.resumable_output import ResumableOutput, resumable_output
+from sparsenmt.workflows.decoding.aligned_output import AlignedLine, AlignmentKind, OutputAligner, alignment_as_json
 from sparsenmt.workflows.decoding.depth_choice import at_depth
 from sparsenmt.workflows.decoding.input_text import (
     UnchangedFile,
@@ -81,6 +82,9 @@ class DecodeRequest(ModelOptions):
         disabled_heads: ``SITE:N,N`` values: heads, from 1, that give zeros.
         window: lines, or blocks of documents, that are read ahead; None: a default that fits the input.
         mix_numerics: resume an output that was begun with other kernels, threads or PyTorch.
+        alignments: write the word alignment of each output: links, or (JSON) the weights of attention.
+        alignment_head: ``LAYER`` or ``LAYER.HEAD`` of cross-attention, from 1; None: the head that training guided, or
+            the mean over the last layer.
     """
 
     model: Path
@@ -98,6 +102,8 @@ class DecodeRequest(ModelOptions):
     disabled_heads: tuple[str, ...] = ()
     window: int | None = None
     mix_numerics: bool = False
+    alignments: AlignmentKind | None = None
+    alignment_head: str | None = None
 
     def __post_init__(self) -> None:
         check_lists(disabled_heads=self.disabled_heads)
@@ -115,6 +121,19 @@ class DecodeRequest(ModelOptions):
         check_names(settings, [*own, *schema.Decoding.model_fields])
         given = {name: value for name, value in options.items() if name in own}
         return cls(Path(model), **{**given, "settings": {**given.get("settings", {}), **settings}})
+
+    @property
+    def aligned(self) -> dict[str, Any]:
+        """The options for which outputs are aligned with their sources: name -> value, of those that are given."""
+        return {name: value for name in ("alignments",) if (value := getattr(self, name))}
+
+    def _check_aligned(self) -> None:
+        if self.alignment_head is not None and not self.aligned:
+            hint = "Add --alignments hard, or leave it out."
+            raise UserError("changes nothing: outputs are not aligned", where="--alignment-head", hint=hint)
+        for name in self.aligned if self.documents is not None else ():
+            hint = "Leave one of the two out."
+            raise UserError("is given beside --documents, and lines are aligned", where=f"--{name}", hint=hint)
 
     def check(self) -> None:
         """Raise UserError for options and files that do not fit one another, before the model is loaded."""
@@ -139,6 +158,7 @@ class DecodeRequest(ModelOptions):
                     where="--documents",
                     hint="Leave one of the two out.",
                 )
+        self._check_aligned()
         check_companion(self.documents, "document ids")
         if self.documents is not None and self.input is not None and self.input.is_file():
             for _ in attach(read_text(self.input), self.input, documents=self.documents):
@@ -341,6 +361,7 @@ class _Translator:
     def __init__(self, request: DecodeRequest, bundle: Bundle, shared: SharedWindows) -> None:
         self.request, self.bundle, self.shared = request, bundle, shared
         refused = {"--tags": request.tags, "--documents": request.documents, "--depth": request.select_depth}
+        refused |= {f"--{name}": value for name, value in request.aligned.items()}
         self.options = search_options(
             bundle,
             request.model,
@@ -355,6 +376,9 @@ class _Translator:
         # A person at a terminal waits for each answer; a file or a pipe is better sorted into large batches.
         usual = WINDOW if self.packing is None else document_decoding.WINDOW
         self.window = request.window or (1 if request.input is None and sys.stdin.isatty() else usual)
+        self.aligner = None
+        if request.aligned:
+            self.aligner = OutputAligner.of(bundle, self.options, request.alignment_head, self.window)
         self.tags = open_tag_file(request.tags, bundle)
         if self.tags is not None and request.input is not None and request.input.is_file():
             for _ in attach(read_text(request.input), request.input, self.tags):
@@ -400,7 +424,13 @@ class _Translator:
         translate = translate_lines if self.selector is None else self.selector.translate
         if self.bundle.recipe.data.is_language_model:
             translate = continue_lines
-        for found in translate(self.bundle, lines, self.options, advance=advance, window=self.window):
+        translations = translate(self.bundle, lines, self.options, advance=advance, window=self.window)
+        if self.aligner is not None:
+            for each in self.aligner.lines(translations, self.request.n_best):
+                tally.add(each.translation)
+                yield 1, _render_line(each.translation, self.request, each)
+            translations = iter(())
+        for found in translations:
             tally.add(found)
             yield 1, _render_line(found, self.request, several_lines=self.options.max_lines != 1)
         if self.selector is not None:
@@ -473,6 +503,7 @@ class _Translator:
             "window": self.window,
             "n_best": self.request.n_best,
             "json": self.request.as_json,
+            **({} if self.aligner is None else {**self.request.aligned, "heads": asdict(self.aligner.heads)}),
             "sparsenmt": __version__,
         }
 
@@ -554,20 +585,34 @@ def report_mismatches(mismatches: Mismatches) -> None:
         notify(warning)
 
 
-def _render_line(translation: TranslatedLine, request: DecodeRequest, *, several_lines: bool) -> list[str]:
+def _render_line(
+    translation: TranslatedLine,
+    request: DecodeRequest,
+    aligned: AlignedLine | None = None,
+    *,
+    several_lines: bool = False,
+) -> list[str]:
     """Return the output lines of one input line; ``several_lines``: an output may have several, which are escaped."""
-    n_best, as_json = request.n_best, request.as_json
-    texts = translation.best_texts(n_best)
+    n_best, as_json = request.n_best, request.as_json or request.alignments == "soft"
+    texts = translation.best_texts(n_best) if aligned is None else aligned.texts
     if several_lines and not as_json:
         texts = [text.replace("\\", "\\\\").replace("\n", "\\n") for text in texts]
+    links = [""] * len(texts)
+    if aligned is not None and request.alignments == "hard":
+        links = [f" ||| {pair.alignment}" for pair in aligned.pairs]
     if n_best == 1 and not as_json:
-        return texts
+        return [text + link for text, link in zip(texts, links, strict=True)]
     pairs = list(zip(texts, translation.hypotheses[:n_best], strict=True))
     number = translation.source.number
     if not as_json:
-        return [f"{number} ||| {text} ||| {hypothesis.score:.6f}" for text, hypothesis in pairs]
+        written = zip(pairs, links, strict=True)
+        return [f"{number} ||| {text} ||| {hypothesis.score:.6f}{link}" for (text, hypothesis), link in written]
     hypotheses = [{"text": text, **_scores_as_json(hypothesis)} for text, hypothesis in pairs]
-    line = {"line": number + 1, "source": translation.source.text, "hypotheses": hypotheses}
+    line: dict[str, Any] = {"line": number + 1, "source": translation.source.text, "hypotheses": hypotheses}
+    if aligned is not None and request.alignments is not None:
+        line["source_words"] = list(aligned.pairs[0].source.words)
+        for each, pair in zip(hypotheses, aligned.pairs, strict=True):
+            each.update(alignment_as_json(pair, request.alignments))
     if translation.depth is not None:
         line["encoder_layers"], line["decoder_layers"] = translation.depth
     return [json.dumps(line, ensure_ascii=False, allow_nan=False)]

@@ -264,6 +264,9 @@ def _work(request: DistillRequest, corpora: Sequence[DistilledCorpus]) -> dict[s
 def _check_teacher(request: DistillRequest) -> None:
     """Raise UserError if teacher and student have different languages; warn of different limits and case."""
     ours, theirs = request.recipe.data, read_recipe(request.teacher.model).data
+    if any(corpus.alignments is not None for corpus in ours.train):
+        hint = "Remove the key, and training.guided_alignment."
+        raise UserError("the alignments are not those of the teacher's text", where="data.train.alignments", hint=hint)
     for side in ("source", "target"):
         key = f"{side}_language"
         own, other, unknown = getattr(ours, key), getattr(theirs, key), Data.model_fields[key].default
