@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 
 # __init__.pyi holds the same names for type checkers.
 _NAMES = {
-    "analysis.alignment": ("Alignment",),
+    "decoding.alignment": ("Alignment",),
     "analysis.kept_words": ("GatedWord", "KeptWords"),
     "api.attention": ("AttentionMap",),
     "api.decoding_options": ("DecodingOptions",),
@@ -40,7 +40,8 @@ _NAMES = {
     "workflows.training.average": ("average",),
     "workflows.evaluation.compare": ("CompareRequest", "compare_models"),
     "workflows.evaluation.contrast": ("ContrastRequest", "ContrastResult", "contrast"),
-    "workflows.decoding.decode": ("DecodeRequest", "decode"),
+    "workflows.decoding.decode": ("decode",),
+    "workflows.decoding.decode_request": ("DecodeRequest",),
     "workflows.training.demo": ("DemoResult", "demo"),
     "workflows.training.distill": ("DistillRequest", "distill"),
     "workflows.evaluation.evaluate": ("Evaluation", "ModelRun", "evaluate"),

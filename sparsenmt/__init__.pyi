@@ -2,7 +2,7 @@
 
 # ruff: noqa: I001 (`a as a` exports a name; one import for each would be three times as long)
 
-from sparsenmt.analysis.alignment import Alignment as Alignment
+from sparsenmt.decoding.alignment import Alignment as Alignment
 from sparsenmt.analysis.kept_words import GatedWord as GatedWord, KeptWords as KeptWords
 from sparsenmt.api.attention import AttentionMap as AttentionMap
 from sparsenmt.api.decoding_options import DecodingOptions as DecodingOptions
@@ -32,7 +32,8 @@ from sparsenmt.workflows.evaluation.contrast import (
     ContrastResult as ContrastResult,
     contrast as contrast,
 )
-from sparsenmt.workflows.decoding.decode import DecodeRequest as DecodeRequest, decode as decode
+from sparsenmt.workflows.decoding.decode import decode as decode
+from sparsenmt.workflows.decoding.decode_request import DecodeRequest as DecodeRequest
 from sparsenmt.workflows.training.demo import DemoResult as DemoResult, demo as demo
 from sparsenmt.workflows.training.distill import DistillRequest as DistillRequest, distill as distill
 from sparsenmt.workflows.evaluation.evaluate import Evaluation as Evaluation, ModelRun as ModelRun, evaluate as evaluate

@@ -32,7 +32,7 @@ from sparsenmt.storage.records import file_entry
 from sparsenmt.storage.resumable_output import resumable_output
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.state import Progress
-from sparsenmt.workflows.decoding.decode import DecodeRequest
+from sparsenmt.workflows.decoding.decode_request import DecodeRequest
 from sparsenmt.workflows.evaluation.evaluate import (
     AS_IN_RECIPE,
     Evaluation,

@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sparsenmt.analysis.alignment import Alignment, align
 from sparsenmt.analysis.attention_maps import ChosenAttention, MapChoice, check_choice, sentence_maps
 from sparsenmt.analysis.gates import NO_FILTER, LineBatches
 from sparsenmt.analysis.kept_words import KeptWords, kept_words, source_words
@@ -37,6 +36,7 @@ from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.line_parts import PART, divide_lines
 from sparsenmt.data.text_dataset import encode_lines
 from sparsenmt.data.vocabulary import EOS
+from sparsenmt.decoding.alignment import Alignment, AttentionHeads, ReadTarget, align_targets
 from sparsenmt.decoding.continuations import continue_lines
 from sparsenmt.decoding.disabled_heads import read_disabled_heads
 from sparsenmt.decoding.forced_decoding import score_pairs
@@ -319,10 +319,13 @@ class Model:
             if not any(line.strip() for line in lines):
                 return [Alignment()] * len(lines)
             model = self._analyzed(lines, texts)
-            layers = _numbers(layer, "layer") or (self.layers[1],)
-            choice = MapChoice("cross", layers, _numbers(head, "head"))
+            choice = MapChoice("cross", _numbers(layer, "layer"), _numbers(head, "head"))
             check_choice(model, choice)
-            found = align(model, choice)
+            pairs = zip(model.sources, model.targets, strict=True)
+            read = [ReadTarget(line, target.tokens, texts[line.number]) for line, target in pairs]
+            heads = AttentionHeads(choice.layers, choice.heads)
+            aligned = align_targets(self.bundle, read, self.recipe.decoding, heads)
+            found = {each.source.number: own.alignment for each, own in zip(read, aligned, strict=True)}
         return [found.get(number, Alignment()) for number in range(len(lines))]
 
     def encode(self, texts: Iterable[str]) -> list[SourceStates]:

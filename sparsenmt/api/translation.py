@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
-from sparsenmt.analysis.alignment import Alignment
 from sparsenmt.analysis.kept_words import KeptWords, kept_words
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
+from sparsenmt.decoding.alignment import Alignment
 from sparsenmt.decoding.translate import TranslatedLine
 from sparsenmt.report import html
 from sparsenmt.report.plot_labels import shortened

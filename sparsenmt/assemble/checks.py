@@ -106,6 +106,7 @@ def check_recipe(recipe: schema.Recipe) -> None:
             step_method(model, name, "transform", shared, learned, 0, 0)
             if registry.get("pattern", getattr(model.attention, name).pattern.name).per_step:
                 _check_keys(recipe, name, content_pattern(model, name, shared, learned, 0, 0))
+        _check_guided_head(recipe)
         partly = recipe.training.freeze or recipe.training.lora is not None
         spans = any(getattr(model.attention, name).span for name in SITES)
         if recipe.losses or model.memory or spans or partly:
@@ -137,6 +138,26 @@ def _check_depth(decoding: schema.Decoding, plan: DepthPlan) -> None:
                 f"{layers} layers cannot run: the {side} has {most}",
                 where=f"decoding.{side}_layers",
                 hint=f"Set a number from 1 to {most}, or leave it out for all layers.",
+            )
+
+
+def _check_guided_head(recipe: schema.Recipe) -> None:
+    """Refuse to guide a head that the model does not have, or that learns nothing."""
+    guided = recipe.training.guided_alignment
+    if guided is None:
+        return
+    heads = site_modules(recipe.model, "cross", {}).heads
+    fixed = 0 if heads.fixed is None else heads.fixed.heads
+    for key, number, least, most in (
+        ("layer", guided.layer, 1, len(depth_plan(recipe.model).decoder)),
+        ("head", guided.head, 1 + fixed, heads.count),
+    ):
+        if not least <= number <= most:
+            why = f"the first {fixed} are fixed ones" if number < least else f"there are {most}"
+            raise UserError(
+                f"{key} {number} of cross-attention cannot be guided: {why}",
+                where=f"training.guided_alignment.{key}",
+                hint=f"Set a number from {least} to {most}." if least <= most else "Give the site a learned head.",
             )
 
 

@@ -8,7 +8,15 @@ from typing import Any
 
 import click
 
-from sparsenmt.commands.options import PATH, PIPE, decoding_options, documents_option, ensemble_options, tags_option
+from sparsenmt.commands.options import (
+    PATH,
+    PIPE,
+    alignment_options,
+    decoding_options,
+    documents_option,
+    ensemble_options,
+    tags_option,
+)
 
 
 @click.command("decode")
@@ -19,6 +27,7 @@ from sparsenmt.commands.options import PATH, PIPE, decoding_options, documents_o
 @documents_option
 @click.option("--n-best", type=click.IntRange(1), default=1, help="Number of hypotheses to write for each line.")
 @click.option("--json", "as_json", is_flag=True, help="Write a JSON object per line: texts, scores, log-probabilities.")
+@alignment_options
 @click.option(
     "--max-lines",
     type=click.IntRange(0),
@@ -64,10 +73,17 @@ def command(model: Path, **options: Any) -> None:
                         hypotheses, best first, each with text, score,
                         log_probability (natural), pieces (number of tokens), ended
                         (false: cut at the maximum length)
+    --alignments hard   " ||| " and links after the output (or the score): 0-0 1-2,
+                        places of a source and a target word between spaces, from 0;
+                        in JSON source_words, target_words, alignment
+    --alignments soft   JSON: alignment has a row for each target word, of weights of
+                        the source's words; dropped, outside: what words that a filter
+                        has dropped, and </s>, get
     With --documents, scores are those of blocks, and --json writes an object for
     each: line (its first), lines, document, source, hypotheses; for text, texts.
     """
-    from sparsenmt.workflows.decoding.decode import DecodeRequest, decode
+    from sparsenmt.workflows.decoding.decode import decode
+    from sparsenmt.workflows.decoding.decode_request import DecodeRequest
 
     decode(DecodeRequest.of(model, **options), _write)
 

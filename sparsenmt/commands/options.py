@@ -219,6 +219,20 @@ depth_options = stacked(
         for side in ("encoder", "decoder")
     )
 )
+alignment_head_option = click.option(
+    "--alignment-head",
+    metavar="LAYER[.HEAD]",
+    help="Cross-attention that aligns, numbered from 1; the mean over the heads of a layer, or one head.  "
+    "[default: the head that training guided, or the last layer]",
+)
+alignment_options = stacked(
+    click.option(
+        "--alignments",
+        type=click.Choice(["hard", "soft"]),
+        help="Write the word alignment of every output: links, or the weights of attention (JSON).",
+    ),
+    alignment_head_option,
+)
 source_options = stacked(
     click.option("--source", type=TEXT, help="Text to translate.  [default: `data.test` of the models' recipes]"),
     click.option("--reference", type=TEXT, help="Reference translation of --source, line by line."),

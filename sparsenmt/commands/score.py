@@ -13,6 +13,7 @@ import click
 from sparsenmt.commands.options import (
     PATH,
     PIPE,
+    alignment_head_option,
     depth_options,
     disabled_heads_option,
     documents_option,
@@ -31,6 +32,7 @@ from sparsenmt.process.progress import notify
 from sparsenmt.process.runtime import is_main_process
 
 if TYPE_CHECKING:
+    from sparsenmt.evaluation.alignment_error import AlignmentError
     from sparsenmt.evaluation.scorer import ScoringOptions
     from sparsenmt.workflows.evaluation.score import ScoreOptions, ScoreResult, TargetScores
 
@@ -57,6 +59,14 @@ _HINT = "See `sparsenmt score --help` for the ways to call it."
 @click.option("--source", type=PIPE, help="With --model: the source text.")
 @tags_option
 @click.option("--target", type=PIPE, help="With --model: print the log-probability of this translation of the source.")
+@click.option(
+    "--alignments",
+    metavar="GOLD",
+    type=PIPE,
+    help="Word alignments by people, 0-0 1-2 on every line, and 1?2 for links that are only possible: print the "
+    "alignment error rate of the alignments in HYP, or of the --model along --target.",
+)
+@alignment_head_option
 @click.option("--text", type=PIPE, help="With the --model of a language model: the text to score.")
 @click.option(
     "--segment-length", type=click.IntRange(1), help="With --text: tokens that are read at once. Default: the recipe's."
@@ -78,6 +88,8 @@ def command(
     model: Path | None,
     source: Path | None,
     target: Path | None,
+    alignments: Path | None,
+    alignment_head: str | None,
     text: Path | None,
     segment_length: int | None,
     segment_memory: int | None,
@@ -95,6 +107,11 @@ def command(
         translate S with a model, then the same
     sparsenmt score --model DIR --source S --target T
         log-probability that the model gives to every line and token of T
+    sparsenmt score LINKS --alignments GOLD
+        alignment error rate (AER) of word alignments, as `decode --alignments`
+        writes them
+    sparsenmt score --model DIR --source S --target T --alignments GOLD
+        AER of a model's cross-attention along the translations in T
     sparsenmt score --model DIR --text FILE
         bits per character and perplexity of a language model on a text
 
@@ -107,7 +124,9 @@ def command(
     segments = {"segment_length": segment_length, "segment_memory": segment_memory}
     if text is not None:
         given = {"HYP": hypothesis, "--reference": references, "--baseline": baseline, "--source": source}
-        _check_text(model, given | {"--target": target}, options)
+        _check_text(
+            model, given | {"--target": target, "--alignments": alignments, "--alignment-head": alignment_head}, options
+        )
         assert model is not None
         chosen = {name: options[name] for name in ("threads", "device", "decoder_layers")}
         _show_text(model, text, segments | chosen, scoring, as_json=as_json)
@@ -115,11 +134,18 @@ def command(
     for name, value in segments.items():
         if value is not None:
             raise UserError("needs --text", where=_option(name), hint=_HINT)
-    _check_files(hypothesis, references, baseline, model, source, target)
     use = {name: options.pop(name) for name in _OF_MODELS}
     for name, value in use.items():
         if model is None and value not in (None, (), "auto"):
             raise UserError("needs --model", where=_option(name), hint=_HINT)
+    if alignment_head is not None and (alignments is None or model is None):
+        raise UserError("needs --model and --alignments", where="--alignment-head", hint=_HINT)
+    if alignments is not None:
+        others = {"--reference": references, "--baseline": baseline}
+        links = _links(hypothesis, model, use, source, target, alignments, alignment_head, others)
+        _show_links(links, as_json=as_json)
+        return
+    _check_files(hypothesis, references, baseline, model, source, target)
     if sacrebleu_p and baseline is None:
         raise UserError("needs --baseline", where="--sacrebleu-p", hint=_HINT)
 
@@ -177,6 +203,35 @@ def _check_files(
         raise UserError("needs --reference", where="--baseline", hint=_HINT)
 
 
+def _links(
+    hypothesis: Path | None,
+    model: Path | None,
+    use: dict[str, Any],
+    source: Path | None,
+    target: Path | None,
+    gold: Path,
+    head: str | None,
+    others: dict[str, Any],
+) -> AlignmentError:
+    """Score alignments, of a file or a model; UserError if the files, or ``others``, fit neither."""
+    from sparsenmt.workflows.evaluation.alignment_score import score_alignments, score_model_alignments
+    from sparsenmt.workflows.evaluation.score import ModelUse
+
+    of_model = {"--model": model, "--source": source, "--target": target}
+    missing = [name for name, value in of_model.items() if value is None]
+    if hypothesis is None and missing:
+        problem = f"needs a file of alignments; or {', '.join(missing)}, and the model aligns"
+        raise UserError(problem, where="--alignments", hint=_HINT)
+    given: dict[str, Any] = {**(of_model if hypothesis is not None else {}), **others}
+    for name, value in given.items():
+        if value:
+            raise UserError("has no meaning beside the alignments", where=name, hint=_HINT)
+    if hypothesis is not None:
+        return score_alignments(hypothesis, gold)
+    assert model is not None and source is not None and target is not None
+    return score_model_alignments(ModelUse(model, **use), source, target, gold, head)
+
+
 def _check_text(model: Path | None, given: dict[str, Any], options: dict[str, Any]) -> None:
     """Raise UserError if options are given that have no meaning for the text of a language model."""
     if model is None:
@@ -209,6 +264,20 @@ def _show_text(model: Path, text: Path, use: dict[str, Any], scoring: ScoringOpt
     counts = f"{read.tokens:,} tokens, {read.characters:,} characters, {read.bytes:,} bytes, {read.words:,} words"
     segments = f"segments of {reading.segment_length:,} tokens with a memory of {reading.segment_memory:,} positions"
     show(render(Report("score", (table,), (counts, segments))))
+
+
+def _show_links(found: AlignmentError, *, as_json: bool) -> None:
+    """Print the alignment error rate with its parts: a table, or a JSON object."""
+    from sparsenmt.report.tables import Column, Report, Table, render
+
+    values = {"aer": found.rate, "precision": found.precision, "recall": found.recall}
+    if as_json:
+        show_json(json.dumps({**values, **dataclasses.asdict(found)}))
+        return
+    rows = [({"aer": "AER"}.get(name, name), 100 * value) for name, value in values.items()]
+    table = Table("alignments", "word alignments, in percent", (Column("metric"), Column("value", "number")), rows)
+    notes = f"{_count(found.sentences, 'sentence')}, {_count(found.links, 'link')}, {found.sure:,} sure ones by people"
+    show(render(Report("alignments", (table,), (notes,))))
 
 
 def _show(result: ScoreResult, options: ScoreOptions, *, as_json: bool, sacrebleu_p: bool) -> None:

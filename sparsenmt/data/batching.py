@@ -62,6 +62,9 @@ class Batch:
     """The corpus of each example."""
     indices: tuple[int, ...]
     """The number of each example in its corpus."""
+    links: Tensor | None = None
+    """(3, N) the row, target and source position of each link of the pairs' word alignments; None: they are not read.
+    """
     source_tokens: int = -1
     """Source tokens, EOS included; counted from `source_valid` unless given."""
     target_tokens: int = -1
@@ -231,11 +234,14 @@ def collate(
     frames: FramePair = NO_FRAMES,
     division: SampledDivision | None = None,
     epoch: int = 0,
+    *,
+    links: bool = False,
 ) -> Batch:
     """Read the examples of a batch, put them into their frames and pad them. Given prefixes are no targets.
 
     Args:
         division: divides the sentences into other tokens, of this ``epoch``; None: they keep theirs.
+        links: True: the word alignments of the pairs, too.
     """
     source, source_valid = _read(batch, [(d.source_ids, d.source_offsets) for d in datasets])
     target_output, target_valid = _read(batch, [(d.target_ids, d.target_offsets) for d in datasets])
@@ -271,7 +277,18 @@ def collate(
         target_valid=target_valid,
         corpus=tuple(datasets[number].name for number in batch.dataset.tolist()),
         indices=tuple(batch.index.tolist()),
+        links=_links(datasets, batch, frames) if links else None,
     )
+
+
+def _links(datasets: Sequence[Dataset], batch: IndexBatch, frames: FramePair) -> Tensor:
+    """(3, N) the links of a batch, moved by the prefixes of frames; see `Batch.links`."""
+    pairs = zip(batch.dataset.tolist(), batch.index.tolist(), strict=True)
+    found = [datasets[number].links(index) for number, index in pairs]
+    rows = np.repeat(np.arange(len(found)), [len(each) for each in found])
+    places = np.concatenate([np.zeros((0, 2), dtype=np.int64), *found]).T
+    shifts = [[len(frames.target.prefix)], [len(frames.source.prefix)]]
+    return torch.from_numpy(np.concatenate([rows[None], places + shifts]).astype(np.int64))
 
 
 def framed_feature(values: NDArray[np.integer], frame: Frame) -> NDArray[np.integer]:

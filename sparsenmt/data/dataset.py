@@ -8,6 +8,8 @@ A directory with raw little-endian arrays and one small JSON file:
 ``target*.bin``           the same for the target, without BOS, with EOS
 ``lines.bin``             int64 (pairs): the line number, from 0, of each pair in its corpus
 ``feature.NAME.bin``      int32, one value for each source token
+``links.bin``             int32 (N, 2): linked target and source tokens of all pairs, if the corpus is aligned
+``links.offsets.bin``     int64 (pairs + 1): the links of pair i are ``links.bin[offsets[i]:offsets[i + 1]]``
 """
 
 from __future__ import annotations
@@ -92,12 +94,21 @@ class DatasetWriter(ArrayWriter):
         name: the corpus's name, for reports.
         source_size, target_size: sizes of the vocabularies.
         features: names of the features that `write_features` will add.
+        aligned: True: `write_links` will add links.
     """
 
     def __init__(
-        self, directory: Path, *, name: str, source_size: int, target_size: int, features: Sequence[str] = ()
+        self,
+        directory: Path,
+        *,
+        name: str,
+        source_size: int,
+        target_size: int,
+        features: Sequence[str] = (),
+        aligned: bool = False,
     ) -> None:
-        super().__init__(directory, {"name": name, "pairs": 0, "features": list(features)})
+        meta = {"name": name, "pairs": 0, "features": list(features)}
+        super().__init__(directory, {**meta, "aligned": True} if aligned else meta)
         sizes = {"source": id_type(source_size), "target": id_type(target_size)}
         self._meta |= {f"{side}_type": type_.str for side, type_ in sizes.items()}
         self._sides = [
@@ -150,6 +161,7 @@ class _Meta:
     features: list[str]
     source_type: Literal["<u2", "<u4"]
     target_type: Literal["<u2", "<u4"]
+    aligned: bool = False
 
 
 class Dataset:
@@ -157,7 +169,7 @@ class Dataset:
 
     Args:
         directory: written by `DatasetWriter`.
-        with_features: False ignores the features, before they are written.
+        with_features: False ignores features and links, before they are written.
 
     Raises:
         UserError: a file is missing or has a wrong size.
@@ -181,6 +193,23 @@ class Dataset:
         self.feature_values: Mapping[str, NDArray[np.integer]] = {
             name: map_array(self.directory, f"feature.{name}", _FEATURE, tokens) for name in self.features
         }
+        self._links = None
+        if meta.aligned and with_features:
+            offsets = map_array(self.directory, "links.offsets", _OFFSET, self._pairs + 1)
+            self._links = map_array(self.directory, "links", _FEATURE, 2 * int(offsets[-1])).reshape(-1, 2), offsets
+
+    @property
+    def is_aligned(self) -> bool:
+        """True if word alignments were prepared."""
+        return self._links is not None
+
+    def links(self, index: int) -> NDArray[np.int32]:
+        """(N, 2) the linked tokens of a pair, target and source; none if the corpus is not aligned."""
+        if self._links is None:
+            return np.zeros((0, 2), dtype=np.int32)
+        pairs, offsets = self._links
+        found: NDArray[np.int32] = pairs[offsets[index] : offsets[index + 1]]
+        return found
 
     def check_contents(self, source_size: int, target_size: int) -> None:
         """Check that ids are in vocabularies of these sizes, that no sentence is empty, and no feature negative.
@@ -195,6 +224,14 @@ class Dataset:
                 raise UserError(message, where=str(self.directory), hint=_HINT)
         if any(values.min(initial=0) < 0 for values in self.feature_values.values()):
             raise UserError("the prepared data have negative features", where=str(self.directory), hint=_HINT)
+        if self._links is not None:
+            pairs, offsets = self._links
+            counts = np.diff(offsets)
+            sound = offsets[0] == 0 and offsets[-1] == len(pairs) and counts.min(initial=0) >= 0
+            most = np.stack([self.target_lengths, self.source_lengths], 1)
+            if not sound or pairs.min(initial=0) < 0 or (pairs >= np.repeat(most, counts, axis=0)).any():
+                message = "the prepared data have links that lead beyond their sentences"
+                raise UserError(message, where=str(self.directory), hint=_HINT)
 
     def __len__(self) -> int:
         return self._pairs
@@ -273,3 +310,21 @@ def write_features(directory: Path, names: Sequence[str], rows: Iterable[Mapping
         for row in rows:
             for name, stream in streams.items():
                 stream.write(row[name].astype(_FEATURE).tobytes())
+
+
+def write_links(directory: Path, pairs: Iterable[NDArray[np.int32]]) -> None:
+    """Write the word alignments of a split that is complete otherwise.
+
+    Args:
+        directory: the split.
+        pairs: (N, 2) the linked target and source tokens of each pair, in order.
+    """
+    end = 0
+    writer = ArrayWriter(directory, read_json(directory / "meta.json"))
+    with name_file_in_errors(directory), writer:
+        links, offsets = writer.create("links"), writer.create("links.offsets")
+        offsets.write(np.zeros(1, dtype=_OFFSET).tobytes())
+        for each in pairs:
+            end += len(each)
+            links.write(each.astype(_FEATURE).tobytes())
+            offsets.write(np.array([end], dtype=_OFFSET).tobytes())

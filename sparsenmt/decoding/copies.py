@@ -6,7 +6,7 @@ stands in a line without spaces between words, gives its own text; any other one
 to, without punctuation at its ends. Where successive tokens inside a word point to the same text, it is copied once.
 
 The attention is that of forced decoding along the hypotheses that have unknown tokens, so that the search stays fast.
-Shapes: N hypotheses, H heads, T target positions, S source positions.
+Shapes: S source positions.
 """
 
 from __future__ import annotations
@@ -14,21 +14,14 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
-
 from sparsenmt.assemble.bundle import Bundle
-from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.data.tokenizers.spans import Span
 from sparsenmt.data.vocabulary import UNK, UNKNOWN_SURFACE
 from sparsenmt.data.word_spaces import is_unspaced
-from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source
+from sparsenmt.decoding.alignment import EQUAL, ReadTarget, attention_along
+from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.decoding.scores import Hypothesis
-from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.recipe.schema import Decoding
-
-_EQUAL = 1e-6  # differences in attention that are rounding: the first of equal positions is taken
-_HINT = "Split the line, or use a machine with more memory."
 
 
 def copied_texts(
@@ -40,44 +33,18 @@ def copied_texts(
         UserError: a batch does not fit into memory.
     """
     found: list[tuple[str, ...]] = [()] * len(outputs)
-    lengths = [max(len(line.ids), len(hypothesis.tokens)) for line, hypothesis in outputs]
     repeats = not bool(bundle.tokenizers.target.word_starts[UNK])  # an unknown token may be a part of a word
-    for chosen in length_batches(lengths, options.batch_tokens):
-        lines, hypotheses = [outputs[i][0] for i in chosen], [outputs[i][1] for i in chosen]
-        with describe_out_of_memory(lines, "read along", batch_tokens=options.batch_tokens, single_hint=_HINT):
-            weights = _attention(bundle, lines, hypotheses, options)
-        for i, line, hypothesis, own in zip(chosen, lines, hypotheses, weights, strict=True):
-            places = [t for t, token in enumerate(hypothesis.tokens) if token == UNK]
-            spans = copied_spans(bundle, line, own[places].tolist())
-            texts = [UNKNOWN_SURFACE if span is None else line.text[slice(*span)] for span in spans]
-            for n in range(1, len(texts) if repeats else 0):
-                if places[n - 1] == places[n] - 1 and spans[n - 1] == spans[n] is not None:
-                    texts[n] = ""
-            found[i] = tuple(texts)
+    targets = [ReadTarget(line, hypothesis.tokens) for line, hypothesis in outputs]
+    for i, weights, closed in attention_along(bundle, targets, options):
+        line, tokens = targets[i].source, targets[i].tokens
+        places = [t for t, token in enumerate(tokens) if token == UNK]
+        spans = copied_spans(bundle, line, (weights[places] * ~closed).tolist())
+        texts = [UNKNOWN_SURFACE if span is None else line.text[slice(*span)] for span in spans]
+        for n in range(1, len(texts) if repeats else 0):
+            if places[n - 1] == places[n] - 1 and spans[n - 1] == spans[n] is not None:
+                texts[n] = ""
+        found[i] = tuple(texts)
     return found
-
-
-@torch.inference_mode()
-def _attention(
-    bundle: Bundle, lines: Sequence[SourceLine], hypotheses: Sequence[Hypothesis], options: Decoding
-) -> Tensor:
-    """(N, T, S) cross-attention of the last decoder layer, the mean over its heads; 0 at closed positions."""
-    source = make_source(bundle, lines)
-    memory = bundle.engine.encode(source, exits=options.encoder_exits).memory
-    frame = bundle.frames.target
-    inputs, _ = pad([frame.before(each.tokens) for each in hypotheses])
-    last: dict[int, Tensor] = {}
-
-    def keep(seen: AttentionSeen) -> None:
-        if seen.site == "cross":
-            last.clear()
-            last[seen.step] = seen.weights
-
-    with bundle.model.listen(keep):
-        bundle.model.decode(inputs.to(bundle.device), memory, exits=options.decoder_exits)
-    (weights,) = last.values()
-    opened = source.valid if memory.gates is None else source.valid & (memory.gates != 0)
-    return (weights[:, :, len(frame.prefix) :].double().mean(1) * opened[:, None]).cpu()
 
 
 def copied_spans(bundle: Bundle, line: SourceLine, weights: Sequence[Sequence[float]]) -> list[Span | None]:
@@ -87,7 +54,7 @@ def copied_spans(bundle: Bundle, line: SourceLine, weights: Sequence[Sequence[fl
     found: list[Span | None] = []
     for row in weights:
         most = max((row[i] for i in places), default=0.0)
-        found.append(next(spans[i] for i in places if row[i] >= most - _EQUAL) if most > 0 else None)
+        found.append(next(spans[i] for i in places if row[i] >= most - EQUAL) if most > 0 else None)
     return found
 
 

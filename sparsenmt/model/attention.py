@@ -6,7 +6,7 @@ search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,7 +25,7 @@ from sparsenmt.model.attend import (
 from sparsenmt.model.bands import band_layout, first_keys
 from sparsenmt.model.content_attention import attend_by_content, content_weights
 from sparsenmt.model.linear import Linear
-from sparsenmt.model.operators import PYTORCH, Operators
+from sparsenmt.model.operators import PYTORCH, Operators, at_least_single
 from sparsenmt.model.protocol import AttentionListener, AttentionSeen
 from sparsenmt.model.relative_attention import DistanceSockets, attend_by_distance, distance_weights
 from sparsenmt.model.sites import SiteName
@@ -126,6 +126,30 @@ class SlottedKeysValues:
         return KeysValues(None if self.keys is None else pick(self.keys), pick(self.values))
 
 
+class HeadRecorder:
+    """The scores of one learned head of a step, with their gradient, and the weights that its transform makes of them.
+
+    Args:
+        head: its number among the learned heads, from 0.
+    """
+
+    def __init__(self, head: int) -> None:
+        self._head = head
+        self._last: tuple[Tensor, Tensor] | None = None
+
+    def record(self, q: Tensor, k: Tensor, keys: Keys, transform: Transform) -> None:
+        """Keep the scores of queries q (B, L, Q, E) and keys k (B, L, K, E)."""
+        own, other = at_least_single(q[:, self._head]), at_least_single(k[:, self._head])
+        with torch.no_grad():
+            weights = weigh(q, k, keys, transform)[:, self._head]
+        self._last = own @ other.transpose(1, 2) * q.shape[-1] ** -0.5, weights
+
+    def take(self) -> tuple[Tensor, Tensor] | None:
+        """Return scores and weights, (B, Q, K) each, of the last forward pass, and forget them; None: it had none."""
+        last, self._last = self._last, None
+        return last
+
+
 class AttentionStep(nn.Module):
     """The sockets of one site at one execution step. Steps may share layers, but never sockets."""
 
@@ -154,6 +178,8 @@ class AttentionStep(nn.Module):
         self.disabled = frozenset(disabled)  # numbers, from 1, of heads whose output is zero
         self.banded = True  # compute in bands where the pattern has a reach and that is faster
         self._listeners = listeners
+        self.recorder: HeadRecorder | None = None
+        """Keeps the scores of a head in training; None: no loss depends on them."""
 
     @property
     def observed(self) -> bool:
@@ -212,6 +238,20 @@ class AttentionStep(nn.Module):
     def tell(self, weights: Tensor, keys: Keys) -> None:
         for listener in self._listeners:
             listener(AttentionSeen(self.site, self.step, weights, keys, self.transform.normalised))
+
+
+def record_cross_head(modules: Iterable[nn.Module], layer: int, head: int) -> HeadRecorder:
+    """Record a learned head of cross-attention in training.
+
+    Args:
+        modules: of a model.
+        layer: the execution step, from 1.
+        head: its number among the learned heads, from 0.
+    """
+    steps = [each for each in modules if isinstance(each, AttentionStep) and each.site == "cross"]
+    (step,) = (each for each in steps if each.step == layer - 1)
+    step.recorder = HeadRecorder(head)
+    return step.recorder
 
 
 class MultiHeadAttention(nn.Module):
@@ -278,6 +318,8 @@ class MultiHeadAttention(nn.Module):
             contexts.append(self._learned(q, kv.keys, values, keys, step, mask))
         if step.observed:
             self._tell(q, kv, keys, step)
+        if step.recorder is not None and self.training and q is not None and kv.keys is not None:
+            step.recorder.record(q, kv.keys, restrict(keys, step.pattern, step.causal), step.transform)
         contexts = [context.transpose(1, 2) for context in contexts]  # (B, Q, heads, E): in the order of the product
         context = step.without_disabled(contexts[0] if len(contexts) == 1 else torch.cat(contexts, 2), 2)
         result: Tensor = self.o(context.flatten(2))

@@ -148,6 +148,14 @@ class ExitRule(Protocol):
         ...
 
 
+class RecordedHead(Protocol):
+    """A learned head of attention whose scores training reads."""
+
+    def take(self) -> tuple[Tensor, Tensor] | None:
+        """Return scores, with their gradient, and weights of the last forward pass, (B, Q, K) each; None: no pass."""
+        ...
+
+
 class TranslationModel(Protocol):
     """A model as training sees it."""
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
 from sparsenmt.metric import METRICS, TEXT_METRICS
+from sparsenmt.recipe.contradiction import Contradiction, named_keys
+from sparsenmt.recipe.data_checks import check_data, check_filters, check_tokenizer
 from sparsenmt.recipe.errors import Complaint, Problem, YamlOrigin
 from sparsenmt.recipe.key_paths import KeyPath, key_path
 from sparsenmt.recipe.optimizer import OPTIMIZER_KEYS
 from sparsenmt.recipe.schema import (
-    BYTE_TOKENS,
     Data,
     Decoding,
     Documents,
@@ -27,16 +27,6 @@ from sparsenmt.recipe.socket_methods import socket_at
 from sparsenmt.recipe.task_keys import TASK_KEYS
 from sparsenmt.recipe.validation_errors import describe
 from sparsenmt.recipe.yaml_tree import YamlNode, child, find, items, mapping, nearest_origin, plain, replace_all
-
-_SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # as in every vocabulary
-_RESERVED = "\u2581"  # stands for a space inside tokens
-
-
-class Contradiction(NamedTuple):
-    """A complaint about several keys; it is shown at the first of them that the recipe contains."""
-
-    keys: tuple[KeyPath, ...]
-    complaint: Complaint
 
 
 def contradictions(recipe: YamlNode, known: list[Problem]) -> list[Problem]:
@@ -108,33 +98,26 @@ def _section(recipe: YamlNode, kind: type[Section], key: str) -> Any:
         return None
 
 
-def _keys(*dotted: str) -> tuple[KeyPath, ...]:
-    return tuple(map(key_path, dotted))
-
-
-# Sections
-
-
 def _model(model: ModelSection) -> Iterator[Contradiction]:
     if model.head_size is None and model.dimension % model.heads:
         complaint = Complaint(
             f"{model.dimension} is not divisible by the number of heads, {model.heads}",
             "Change `model.dimension` or `model.heads`, or set `model.head_size`.",
         )
-        yield Contradiction(_keys("model.dimension", "model.heads"), complaint)
+        yield Contradiction(named_keys("model.dimension", "model.heads"), complaint)
     if model.dimension % 2 and model.positions == "sinusoidal":
         complaint = Complaint(
             "sinusoidal positions need an even dimension",
             "Set an even `model.dimension`, or `model.positions` to learned.",
         )
-        yield Contradiction(_keys("model.dimension", "model.positions"), complaint)
+        yield Contradiction(named_keys("model.dimension", "model.positions"), complaint)
     for key in ("sinusoids", "first_position") if model.positions != "sinusoidal" else ():
         if getattr(model, key) != ModelSection.model_fields[key].default:
             complaint = Complaint(
                 f"belongs to sinusoidal positions, not to `positions: {model.positions}`",
                 "Leave it out, or set `model.positions` to sinusoidal.",
             )
-            yield Contradiction(_keys(f"model.{key}", "model.positions"), complaint)
+            yield Contradiction(named_keys(f"model.{key}", "model.positions"), complaint)
     for site in ("encoder_self", "decoder_self", "cross"):
         yield from _heads(model, site)
     for index, choice in enumerate(model.memory):
@@ -144,13 +127,13 @@ def _model(model: ModelSection) -> Iterator[Contradiction]:
                 "an encoder with one layer has no place between layers",
                 "Write `at: output`, or raise `model.encoder_layers`.",
             )
-            yield Contradiction(_keys(f"{key}.at", "model.encoder_layers"), complaint)
+            yield Contradiction(named_keys(f"{key}.at", "model.encoder_layers"), complaint)
         if choice.at == "between" and choice.per == "exit":
             complaint = Complaint(
                 "a filter between encoder layers acts before all later exits",
                 "Leave `per` out, or write `at: output`.",
             )
-            yield Contradiction(_keys(f"{key}.per", f"{key}.at"), complaint)
+            yield Contradiction(named_keys(f"{key}.per", f"{key}.at"), complaint)
 
 
 def _heads(model: ModelSection, site: str) -> Iterator[Contradiction]:
@@ -160,176 +143,14 @@ def _heads(model: ModelSection, site: str) -> Iterator[Contradiction]:
             f"must divide the dimension, {model.dimension}; {options.count} does not",
             "Set another number of heads, or another `model.dimension`.",
         )
-        yield Contradiction(_keys(f"{key}.count", "model.dimension"), complaint)
+        yield Contradiction(named_keys(f"{key}.count", "model.dimension"), complaint)
     count = options.count or model.heads
     for index, head in enumerate(options.disabled):
         if head > count:
             complaint = Complaint(
                 f"there is no head {head}: the site has {count}", "Count heads from 1, fixed heads first."
             )
-            yield Contradiction(_keys(f"{key}.disabled.{index}", f"{key}.count", "model.heads"), complaint)
-
-
-def _tokenizer(tokenizer: TokenizerSection) -> Iterator[Contradiction]:
-    here, symbols = "data.tokenizer", tokenizer.user_symbols
-    size = f"{here}.vocabulary_size"
-    least, counted, keys = len(_SPECIAL), "special tokens", [size]
-    if tokenizer.kind == "byte" and tokenizer.vocabulary_size != (tokens := BYTE_TOKENS + len(symbols)):
-        complaint = Complaint(f"bytes and special tokens are {tokens}", f"Leave the key out, or write {tokens}.")
-        yield Contradiction(_keys(size, f"{here}.kind"), complaint)
-    if tokenizer.vocabulary_size > least:
-        least, counted, keys = least + len(symbols), "special tokens and user symbols", [size, f"{here}.user_symbols"]
-    if tokenizer.vocabulary_size <= least:
-        complaint = Complaint(
-            f"must be greater than {least}, the number of {counted}",
-            "Leave the key out for the default, or write some thousands.",
-        )
-        yield Contradiction(_keys(*keys), complaint)
-    lowest = 0.98
-    if tokenizer.kind in ("bpe", "unigram") and tokenizer.character_coverage < lowest:
-        complaint = Complaint(
-            f"must be at least {lowest} for SentencePiece's kinds, bpe and unigram",
-            "Raise it, or set `data.tokenizer.kind` to char.",
-        )
-        yield Contradiction(_keys("data.tokenizer.character_coverage", "data.tokenizer.kind"), complaint)
-    seen: set[str] = set()
-    for number, symbol in enumerate(symbols):
-        unfit = _symbol_complaint(symbol, tokenizer.lowercase)
-        if unfit is None and symbol in seen:
-            unfit = Complaint(f"'{symbol}' occurs twice", "Remove it here.")
-        seen.add(symbol)
-        if unfit is not None:
-            yield Contradiction(_keys(f"data.tokenizer.user_symbols.{number}"), unfit)
-
-
-def _symbol_complaint(symbol: str, lowercase: bool) -> Complaint | None:
-    """The reason why a symbol could not be found in text, or would be taken for something else."""
-    if not symbol:
-        return Complaint("is empty", "Write a word, such as `<n>`, or remove it.")
-    if symbol in _SPECIAL:
-        return Complaint(f"'{symbol}' is a special token of every vocabulary", "Choose another word, such as `<n>`.")
-    if any(character.isspace() or character in _RESERVED or not character.isprintable() for character in symbol):
-        return Complaint(
-            f"{symbol!r} contains white space, U+2581 or a control character",
-            "A symbol is one word of the text, between spaces.",
-        )
-    if lowercase and symbol != symbol.lower():
-        return Complaint(
-            f"'{symbol}' does not occur in lowercased text", f"Write '{symbol.lower()}', or remove `lowercase`."
-        )
-    return None
-
-
-def _filters(filters: Filters) -> Iterator[Contradiction]:
-    cut, longest = filters.max_source_length, filters.max_length
-    if cut is not None and longest is not None and cut > longest:
-        complaint = Complaint(
-            f"sources cut to {cut} tokens would be left out, because `max_length` is {longest}",
-            "Raise `data.filters.max_length`, or set it to null.",
-        )
-        yield Contradiction(_keys("data.filters.max_source_length", "data.filters.max_length"), complaint)
-
-
-def _data(data: Data) -> Iterator[Contradiction]:
-    first: dict[str, int] = {}
-    for index, corpus in enumerate(data.train):
-        if corpus.name is not None and first.setdefault(corpus.name, index) != index:
-            complaint = Complaint(f"two training corpora are named '{corpus.name}'", "Give one of them another name.")
-            yield Contradiction(_keys(f"data.train.{index}.name"), complaint)
-    corpora = {f"data.train.{index}": corpus for index, corpus in enumerate(data.train)}
-    for key, text in {**corpora, "data.dev": data.dev, "data.test": data.test}.items():
-        if text is not None and text.source and text.source == text.target:
-            complaint = Complaint("source and target are the same file", "Name the file of each language.")
-            yield Contradiction(_keys(f"{key}.target", f"{key}.source"), complaint)
-    yield from _corpora(data)
-    yield from _stages(data)
-    yield from _subword_sampling(data)
-    if data.documents is not None:
-        yield from _documents(data, data.documents)
-
-
-def _corpora(data: Data) -> Iterator[Contradiction]:
-    """Lines and tags are of training corpora, and must make sense there."""
-    others = {"data.dev": data.dev, "data.test": data.test}
-    for key, name in ((key, name) for key in others for name in ("lines", "lines_seed", "tag")):
-        if getattr(others[key], name, None) is not None:
-            complaint = Complaint("is a key of training corpora", "Remove it, and prepare the text itself.")
-            yield Contradiction(_keys(f"{key}.{name}"), complaint)
-    for index, corpus in enumerate(data.train):
-        seed, lines = _keys(f"data.train.{index}.lines_seed", f"data.train.{index}.lines")
-        if corpus.lines_seed is not None and corpus.lines is None:
-            yield Contradiction((seed,), Complaint("there is no number of lines to draw", "Add `lines`."))
-        elif corpus.lines_seed is not None and data.documents is not None:
-            complaint = Complaint("a sample of lines would take documents apart", "Leave it out: the first lines.")
-            yield Contradiction((seed, lines, *_keys("data.documents")), complaint)
-        tag = corpus.tag
-        unfit = None if tag is None else _symbol_complaint(tag, data.tokenizer.lowercase)
-        if tag is not None and unfit is None and set("<>") & set(tag):
-            unfit = Complaint(f"'{tag}' has angle brackets, which the token of a tag gets", "Write the name alone.")
-        if unfit is not None:
-            yield Contradiction(_keys(f"data.train.{index}.tag"), unfit)
-
-
-def _stages(data: Data) -> Iterator[Contradiction]:
-    """Stages follow each other, and have text."""
-    before = 0
-    names = [corpus.name or PurePath(corpus.text or corpus.source).name for corpus in data.train]
-    for index, stage in enumerate(data.stages):
-        here = f"data.stages.{index}"
-        if stage.after <= before:
-            complaint = Complaint(f"the stage before begins after update {before}", "Write the stages in their order.")
-            yield Contradiction(_keys(f"{here}.after"), complaint)
-        before = stage.after
-        if unknown := [name for name in stage.weights if name not in names]:
-            complaint = Complaint(
-                f"there is no training corpus '{unknown[0]}'", f"Write one of: {', '.join(names)} (`name`)."
-            )
-            yield Contradiction(_keys(f"{here}.weights", "data.train"), complaint)
-        elif not any(stage.weights.get(name, 1) for name in names):
-            complaint = Complaint("every corpus is left out", "Give one of them a weight above 0.")
-            yield Contradiction(_keys(f"{here}.weights"), complaint)
-
-
-def _subword_sampling(data: Data) -> Iterator[Contradiction]:
-    """BPE has merges to skip, unigram divisions to draw from; those of a model are checked when it is read."""
-    kind, sampling = data.tokenizer.kind, data.subword_regularization
-    if sampling is None or data.tokenizer.from_model is not None:
-        return
-    for side, options in (("source", sampling.source), ("target", sampling.target)):
-        key, needed = ("dropout", "bpe") if options is None or options.dropout is not None else ("alpha", "unigram")
-        if options is not None and kind != needed:
-            other = {"bpe": "Write `dropout`.", "unigram": "Write `alpha`."}
-            complaint = Complaint(
-                f"belongs to `kind: {needed}`, not to {kind}", other.get(kind, "Remove it: its tokens are not divided.")
-            )
-            keys = _keys(f"data.subword_regularization.{side}.{key}", "data.tokenizer.kind")
-            yield Contradiction(keys, complaint)
-
-
-def _documents(data: Data, documents: Documents) -> Iterator[Contradiction]:
-    here = "data.documents"
-    if all(corpus.documents is None for corpus in data.train):
-        complaint = Complaint(
-            "there is nothing to pack: no training corpus names its documents",
-            "Write `documents`, the path of their ids, beside `source` and `target`; or remove the section.",
-        )
-        yield Contradiction(_keys(here), complaint)
-    unfit = _symbol_complaint(documents.separator, data.tokenizer.lowercase)
-    if unfit is not None:
-        yield Contradiction(_keys(f"{here}.separator", here), unfit)
-    longest = documents.max_length
-    if documents.source_length is not None and documents.source_length > longest:
-        complaint = Complaint(
-            f"must be at most `max_length`, {longest}, not {documents.source_length}", "Lower it, or leave it out."
-        )
-        yield Contradiction(_keys(f"{here}.source_length", f"{here}.max_length"), complaint)
-    cut = data.filters.max_source_length
-    if cut is not None and cut < longest - 1:
-        complaint = Complaint(
-            f"blocks of {longest} tokens would be cut to {cut}",
-            "Lower `data.documents.max_length`, or leave `data.filters.max_source_length` out.",
-        )
-        yield Contradiction(_keys("data.filters.max_source_length", f"{here}.max_length"), complaint)
+            yield Contradiction(named_keys(f"{key}.disabled.{index}", f"{key}.count", "model.heads"), complaint)
 
 
 def _training(training: Training) -> Iterator[Contradiction]:
@@ -338,29 +159,29 @@ def _training(training: Training) -> Iterator[Contradiction]:
             f"{training.average_last} checkpoints cannot be averaged if `keep_last` keeps {training.keep_last}",
             "Raise `training.keep_last`, or lower `training.average_last`.",
         )
-        yield Contradiction(_keys("training.average_last", "training.keep_last"), complaint)
+        yield Contradiction(named_keys("training.average_last", "training.keep_last"), complaint)
     if training.accumulate_tokens is not None and training.accumulate_tokens < training.batch_tokens:
         complaint = Complaint(
             f"must be at least `batch_tokens`, {training.batch_tokens}, not {training.accumulate_tokens}",
             "Raise it, lower `training.batch_tokens`, or leave the key out: then a batch is an update.",
         )
-        yield Contradiction(_keys("training.accumulate_tokens", "training.batch_tokens"), complaint)
+        yield Contradiction(named_keys("training.accumulate_tokens", "training.batch_tokens"), complaint)
     if training.falls_to_zero and training.warmup_updates >= training.max_updates:
         complaint = Complaint(
             f"the {training.schedule} schedule has no updates left after a warm-up of {training.warmup_updates}",
             f"Lower `training.warmup_updates`, or raise `training.max_updates`, which is {training.max_updates}.",
         )
-        yield Contradiction(_keys("training.warmup_updates", "training.max_updates"), complaint)
+        yield Contradiction(named_keys("training.warmup_updates", "training.max_updates"), complaint)
     if training.clip == "step" and training.optimizer.name != "adagrad":
         complaint = Complaint("clips the steps of Adagrad only", "Write total or tensor.")
-        yield Contradiction(_keys("training.clip", "training.optimizer.name"), complaint)
+        yield Contradiction(named_keys("training.clip", "training.optimizer.name"), complaint)
 
 
 _SECTION_CHECKS: tuple[tuple[type[Section], str, Callable[[Any], Iterator[Contradiction]]], ...] = (
     (ModelSection, "model", _model),
-    (TokenizerSection, "data.tokenizer", _tokenizer),
-    (Filters, "data.filters", _filters),
-    (Data, "data", _data),
+    (TokenizerSection, "data.tokenizer", check_tokenizer),
+    (Filters, "data.filters", check_filters),
+    (Data, "data", check_data),
     (Training, "training", _training),
 )
 
@@ -382,11 +203,14 @@ def _task(recipe: YamlNode) -> Iterator[Contradiction]:
     """Keys belong to a task, and every corpus has the texts of its task."""
     own, other = ("language_model", "translation") if _is_language_model(recipe) else ("translation", "language_model")
     texts = {"translation": ("source", "target"), "language_model": ("text",)}
-    foreign = {"translation": ("source", "target", "tags", "documents", "tag"), "language_model": ("text",)}[other]
+    foreign = {
+        "translation": ("source", "target", "tags", "documents", "tag", "alignments"),
+        "language_model": ("text",),
+    }[other]
     count = len(items(find(recipe, ("data", "train"))))
     places: list[KeyPath] = [*(("data", "train", index) for index in range(count)), ("data", "dev"), ("data", "test")]
     corpora = [place for place in places if isinstance(getattr(find(recipe, place), "value", None), dict)]
-    for key in [*_keys(*TASK_KEYS[other]), *((*place, name) for place in corpora for name in foreign)]:
+    for key in [*named_keys(*TASK_KEYS[other]), *((*place, name) for place in corpora for name in foreign)]:
         if _is_written(recipe, key):
             yield Contradiction((key, ("data", "task")), _foreign(own))
     for place in corpora:
@@ -418,13 +242,13 @@ def _language_model(recipe: YamlNode) -> Iterator[Contradiction]:
             f"a batch of {batch} tokens has no place for a segment of {length}",
             "Raise `training.batch_tokens`, or lower `training.segment_length`.",
         )
-        yield Contradiction(_keys("training.batch_tokens", "training.segment_length"), complaint)
+        yield Contradiction(named_keys("training.batch_tokens", "training.segment_length"), complaint)
     if training.loss_normalization == "sentences":
         complaint = Complaint("a language model reads a text without dividing it into sentences", "Write tokens.")
-        yield Contradiction(_keys("training.loss_normalization"), complaint)
+        yield Contradiction(named_keys("training.loss_normalization"), complaint)
     if decoding.unknown == "copy":
         complaint = Complaint("a language model has no source to copy from", "Write allow or forbid.")
-        yield Contradiction(_keys("decoding.unknown"), complaint)
+        yield Contradiction(named_keys("decoding.unknown"), complaint)
     if model.positions == "none":
         return
     for section, memory in (("model", model.segment_memory), ("decoding", decoding.segment_memory)):
@@ -434,14 +258,14 @@ def _language_model(recipe: YamlNode) -> Iterator[Contradiction]:
                 "Set `model.positions` to none and give the self-attention relative positions "
                 "(`model.attention.decoder_self.position`), or leave the memory out.",
             )
-            yield Contradiction(_keys(f"{section}.segment_memory", "model.positions"), complaint)
+            yield Contradiction(named_keys(f"{section}.segment_memory", "model.positions"), complaint)
     for section, tokens in (("training", length), ("decoding", decoding.segment_length)):
         if tokens is not None and tokens > model.max_positions:
             complaint = Complaint(
                 f"a segment of {tokens} tokens does not fit {model.max_positions} positions",
                 f"Set `model.max_positions` to {tokens} or more, or lower `{section}.segment_length`.",
             )
-            yield Contradiction(_keys(f"{section}.segment_length", "model.max_positions"), complaint)
+            yield Contradiction(named_keys(f"{section}.segment_length", "model.max_positions"), complaint)
 
 
 def _optimizer(recipe: YamlNode) -> Iterator[Contradiction]:
@@ -450,10 +274,10 @@ def _optimizer(recipe: YamlNode) -> Iterator[Contradiction]:
     name = find(recipe, key_path(f"{here}.name"))
     chosen = "adam" if name is None else name.value
     for other, keys in OPTIMIZER_KEYS.items():
-        for key in _keys(*(f"{here}.{key}" for key in keys if other != chosen)):
+        for key in named_keys(*(f"{here}.{key}" for key in keys if other != chosen)):
             if _is_written(recipe, key):
                 complaint = Complaint(f"belongs to {other}", f"Remove it, or set `{here}.name` to {other}.")
-                yield Contradiction((key, *_keys(f"{here}.name")), complaint)
+                yield Contradiction((key, *named_keys(f"{here}.name")), complaint)
 
 
 def _encoder(recipe: YamlNode) -> Iterator[Contradiction]:
@@ -464,7 +288,7 @@ def _encoder(recipe: YamlNode) -> Iterator[Contradiction]:
             "without an encoder there is no source to translate",
             "Write 1 or more, or set `data.task` to language_model and leave the key out.",
         )
-        yield Contradiction(_keys("model.encoder_layers", "data.task"), complaint)
+        yield Contradiction(named_keys("model.encoder_layers", "data.task"), complaint)
 
 
 def _position_encodings(recipe: YamlNode) -> Iterator[Contradiction]:
@@ -479,7 +303,7 @@ def _position_encodings(recipe: YamlNode) -> Iterator[Contradiction]:
             "without position encodings, the self-attention does not know the order of tokens",
             f"Add relative positions, `{missing[0]}: {{name: ...}}`, or write sinusoidal.",
         )
-        yield Contradiction(_keys("model.positions"), complaint)
+        yield Contradiction(named_keys("model.positions"), complaint)
 
 
 def _recurrence(recipe: YamlNode) -> Iterator[Contradiction]:
@@ -490,7 +314,7 @@ def _recurrence(recipe: YamlNode) -> Iterator[Contradiction]:
             "a recurrent layer is in the place of the decoder's self-attention",
             f"Remove `{key}`, or `model.recurrence`.",
         )
-        yield Contradiction(_keys(key, "model.recurrence"), complaint)
+        yield Contradiction(named_keys(key, "model.recurrence"), complaint)
 
 
 def _losses(recipe: YamlNode) -> Iterator[Contradiction]:
@@ -531,7 +355,7 @@ def _shared_table(recipe: YamlNode) -> Iterator[Contradiction]:
         f"`tie_embeddings: {model.tie_embeddings}` needs one vocabulary for both languages",
         "Set `data.tokenizer.shared` to true, or `model.tie_embeddings` to target or none.",
     )
-    yield Contradiction(_keys("model.tie_embeddings", "data.tokenizer.shared"), complaint)
+    yield Contradiction(named_keys("model.tie_embeddings", "data.tokenizer.shared"), complaint)
 
 
 def _positions(recipe: YamlNode) -> Iterator[Contradiction]:
@@ -546,7 +370,7 @@ def _positions(recipe: YamlNode) -> Iterator[Contradiction]:
             f"{cut} tokens and the end do not fit {positions} positions",
             f"Set `model.max_positions` to {cut + 1} or more, or lower `data.filters.max_source_length`.",
         )
-        yield Contradiction(_keys("data.filters.max_source_length", "model.max_positions"), complaint)
+        yield Contradiction(named_keys("data.filters.max_source_length", "model.max_positions"), complaint)
     has_blocks = find(recipe, ("data", "documents")) is not None
     documents = _section(recipe, Documents, "data.documents") if has_blocks else None
     if documents is not None and documents.max_length > positions:
@@ -554,7 +378,34 @@ def _positions(recipe: YamlNode) -> Iterator[Contradiction]:
             f"blocks of {documents.max_length} tokens do not fit {positions} positions",
             f"Set `model.max_positions` to {documents.max_length} or more, or lower `data.documents.max_length`.",
         )
-        yield Contradiction(_keys("data.documents.max_length", "data.documents", "model.max_positions"), complaint)
+        yield Contradiction(named_keys("data.documents.max_length", "data.documents", "model.max_positions"), complaint)
+
+
+def _alignments(recipe: YamlNode) -> Iterator[Contradiction]:
+    """Alignments are those of training pairs, line by line, and a loss is made of them."""
+    aligned = [
+        ("data", "train", index, "alignments")
+        for index in range(len(items(find(recipe, ("data", "train")))))
+        if _is_written(recipe, ("data", "train", index, "alignments"))
+    ]
+    for name in ("dev", "test"):
+        if _is_written(recipe, key := ("data", name, "alignments")):
+            yield Contradiction((key,), Complaint("only training pairs have alignments", "Remove the key."))
+    if aligned and _is_written(recipe, ("data", "documents")):
+        complaint = Complaint("pairs that are packed into blocks cannot have alignments", "Remove one of the two keys.")
+        yield Contradiction((aligned[0], ("data", "documents")), complaint)
+    for own in aligned:
+        if _is_written(recipe, tag := (*own[:-1], "tag")):
+            complaint = Complaint("a tag is a token that no link counts", "Remove one of the two keys.")
+            yield Contradiction((own, tag), complaint)
+    if aligned and _is_written(recipe, found := ("data", "subword_regularization")):
+        complaint = Complaint("links are those of tokens that stay as they are", "Remove one of the two keys.")
+        yield Contradiction((aligned[0], found), complaint)
+    if not aligned and _is_written(recipe, guided := ("training", "guided_alignment")):
+        complaint = Complaint(
+            "no training corpus has alignments", "Write `alignments`, their path, beside `source` and `target`."
+        )
+        yield Contradiction((guided,), complaint)
 
 
 def _validation_metric(recipe: YamlNode) -> Iterator[Contradiction]:
@@ -566,7 +417,7 @@ def _validation_metric(recipe: YamlNode) -> Iterator[Contradiction]:
         kind, task = ("translations", "translation") if other is METRICS else ("language models", "language_model")
         names = ", ".join(["loss", *(each for each in own if getattr(own[each], "validates", True))])
         complaint = Complaint(f"is a metric of {kind}", f"Choose one of {names}; or set `data.task` to {task}.")
-        yield Contradiction(_keys("training.validation.metric", "data.task"), complaint)
+        yield Contradiction(named_keys("training.validation.metric", "data.task"), complaint)
     record = METRICS.get(name or "")
     if record is None or not record.needs_documents or (ids is not None and ids.value is not None):
         return
@@ -574,10 +425,11 @@ def _validation_metric(recipe: YamlNode) -> Iterator[Contradiction]:
         "scores documents, but the documents of the validation text are not known",
         "Set `data.dev.documents` to the path of their ids; or choose `bleu`.",
     )
-    yield Contradiction(_keys("training.validation.metric", "data.dev.documents"), complaint)
+    yield Contradiction(named_keys("training.validation.metric", "data.dev.documents"), complaint)
 
 
 _RECIPE_CHECKS = (
+    _alignments,
     _language_model,
     _optimizer,
     _encoder,

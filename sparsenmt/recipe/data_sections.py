@@ -35,6 +35,11 @@ class Corpus(Section):
         description="Path of document ids, line-aligned with the source: a document ends where the id changes. Needed "
         "by `data.documents` and by the metric `dbleu`. Default: every line is a document.",
     )
+    alignments: str | None = Field(
+        None,
+        description="Path of word alignments, `0-0 1-2` on line n for pair n: places of a source and a target word "
+        "between spaces, from 0. Read by `training.guided_alignment`.",
+    )
     weight: PositiveFloat = Field(
         1.0, le=10_000, description="How often the corpus is seen in an epoch (2 = twice, 0.5 = half of it)."
     )
@@ -51,7 +56,7 @@ class Corpus(Section):
         "it to the vocabulary. Of a text to translate, `dev` included, write it at the beginning of the lines.",
     )
 
-    younger = frozenset({"source", "target", "text", "lines", "lines_seed", "tag"})
+    younger = frozenset({"source", "target", "text", "lines", "lines_seed", "tag", "alignments"})
 
     @property
     def tag_token(self) -> str | None:

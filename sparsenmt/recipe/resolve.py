@@ -23,7 +23,7 @@ MAPPING = "recipe"
 _MOST_FILES = 100  # that a recipe includes
 _MOST_BYTES = 2_000_000  # of all its files: a file that is included twice is read twice
 _MOST_PARTS = 50  # of an override's key
-_FILES = ("source", "target", "text", "tags", "documents")  # of a corpus
+_FILES = ("source", "target", "text", "tags", "documents", "alignments")  # of a corpus
 _RELATIVE = (*_FILES, "from_model", "shortlist")  # to the folder of the recipe file
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\}")
 

@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from sparsenmt.recipe.adapters import Adapters
 from sparsenmt.recipe.auxiliary_loss import AuxiliaryLoss
 from sparsenmt.recipe.choices import (
     LARGEST_BEAM,
@@ -43,6 +44,7 @@ from sparsenmt.recipe.data_sections import SubwordRegularization as SubwordRegul
 from sparsenmt.recipe.data_sections import SubwordSampling as SubwordSampling
 from sparsenmt.recipe.data_sections import TaggerSection as TaggerSection
 from sparsenmt.recipe.data_sections import TokenizerSection as TokenizerSection
+from sparsenmt.recipe.guided_alignment import GuidedAlignment
 from sparsenmt.recipe.method_choice import Attention, MemoryChoice, MethodChoice
 from sparsenmt.recipe.optimizer import Optimizer as Optimizer  # as the other sections, here too
 from sparsenmt.recipe.section import Section
@@ -176,21 +178,6 @@ class Validation(Section):
     )
 
 
-class Adapters(Section):
-    """Low-rank adapters (LoRA, Hu et al. 2021) that are trained in place of the model's own weights."""
-
-    rank: PositiveInt = Field(8, le=4096, description="Rank of the adapters' product B A.")
-    alpha: PositiveFloat = Field(16.0, description="The product is multiplied by alpha / rank.")
-    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout of the adapters' inputs.")
-    targets: list[str] = Field(
-        ["q", "v"],
-        min_length=1,
-        description="Linear layers with an adapter, by a part of the name, such as `q`, `k`, `v`, `o`, "
-        "`feed_forward.inner`, `feed_forward.outer`; `self`, `cross`, `cross.q`, `feed_forward`, `encoder`, "
-        "`decoder.layers.0`.",
-    )
-
-
 class Training(Section):
     """The training run."""
 
@@ -256,6 +243,9 @@ class Training(Section):
         "`embeddings` (with the output table where they share it), `memory` (filters), `positions`; or deeper, as in "
         "`decoder.layers.0` or `*.feed_forward`.",
     )
+    guided_alignment: GuidedAlignment | None = Field(
+        None, description="Guide one head of cross-attention towards `data.train.N.alignments`."
+    )
     skip_nonfinite: NonNegativeInt = Field(
         0, description="Number of updates with a non-finite loss or gradient to skip before training stops."
     )
@@ -287,7 +277,7 @@ class Training(Section):
         "`average_last`.",
     )
 
-    younger = frozenset({"clip", "freeze", "lora", "max_hours"})
+    younger = frozenset({"clip", "freeze", "lora", "max_hours", "guided_alignment"})
 
     @property
     def falls_to_zero(self) -> bool:

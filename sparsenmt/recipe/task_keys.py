@@ -13,6 +13,7 @@ TASK_KEYS: dict[str, tuple[str, ...]] = {
         *("model.memory", "data.source_language", "data.tokenizer.shared", "data.filters", "data.tagger"),
         *("data.temperature", "data.stages", "data.subword_regularization"),
         *("data.documents", "training.accumulate_tokens", "training.validation.tokenize"),
+        "training.guided_alignment",
         *("training.validation.beam_size", "training.validation.max_sentences", "decoding.encoder_layers"),
         *("decoding.source_language", "decoding.target_language", "decoding.shortlist"),
     ),

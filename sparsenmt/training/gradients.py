@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from sparsenmt.data.batching import Batch
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.protocol import Encoded, Source, TranslationModel
+from sparsenmt.training.guided_alignment import NAME as GUIDED_ALIGNMENT
+from sparsenmt.training.guided_alignment import GuidedHead
 from sparsenmt.training.loss import backward_through_projection
 
 Normalization = Literal["tokens", "sentences"]
@@ -80,12 +82,19 @@ class BatchResult:
 
 
 def accumulate_gradients(
-    model: TranslationModel, batch: Batch, objective: Objective, totals: UpdateTotals
+    model: TranslationModel,
+    batch: Batch,
+    objective: Objective,
+    totals: UpdateTotals,
+    guided: GuidedHead | None = None,
 ) -> BatchResult:
     """Add the gradients of one batch, which must be on the model's device.
 
     Encoder exits are detached, so that the decoder's activations of only one exit are alive at a time; one backward
     pass through the encoder follows.
+
+    Args:
+        guided: the head that the batch's links guide; None: none.
     """
     pairs = model.plan.pairs() if objective.pairs is None else objective.pairs
     shares = {n: sum(share for (other, _), share in pairs.items() if other == n) for n in sorted({n for n, _ in pairs})}
@@ -95,7 +104,7 @@ def accumulate_gradients(
     weights = objective.token_weights(batch.target_valid, totals).to(dtype)
     rows = TargetRows(batch.target_output, batch.target_valid, weights)
     encoded = model.encode(Source(batch.source, batch.source_valid, batch.features), exits=tuple(shares))
-    likelihood = torch.zeros(2, dtype=dtype, device=batch.target_output.device)  # loss, nll
+    sums = torch.zeros(3, dtype=dtype, device=batch.target_output.device)  # loss, nll, guided alignment
     read = batch.target_valid.flip(1).cummax(1).values.flip(1)  # with a prefix that has no loss, which later ones see
     states, gradients = [], []
     for n, memory in encoded.memories.items():
@@ -103,15 +112,23 @@ def accumulate_gradients(
         own = {m: share for (other, m), share in pairs.items() if other == n}
         memory = replace(memory, states=leaf)
         hidden = model.decode(batch.target_input, memory, exits=tuple(own), valid=read)
-        likelihood += rows.backward(model, hidden, own, objective.smoothing)
+        alignment = None
+        if guided is not None and batch.links is not None:
+            alignment = guided.loss(batch.links, rows.token_weights(batch.target_valid) * shares[n])
+        more = [] if alignment is None else [alignment.surrogate]
+        sums[:2] += rows.backward(model, hidden, own, objective.smoothing, more)
+        sums[2] += 0.0 if alignment is None else alignment.value
         if leaf.grad is not None:
             states.append(encoded.memories[n].states)
             gradients.append(leaf.grad)
     sentence_weights = objective.sentence_weights(batch.source_valid, totals).to(dtype)
     auxiliary = _backward_encoder(encoded, states, gradients, objective.auxiliary, sentence_weights, shares)
     closed, partial = _mean_shares(encoded, batch, totals, shares, objective)
-    loss, nll = likelihood.tolist()
+    loss, nll, aligned = sums.tolist()
     loss += sum(objective.auxiliary[name] * value for name, value in auxiliary.items())
+    if guided is not None:
+        loss += guided.weight * aligned
+        auxiliary[GUIDED_ALIGNMENT] = aligned
     return BatchResult(loss, nll, auxiliary, closed, partial)
 
 
@@ -130,10 +147,25 @@ class TargetRows:
         self.target = targets.flatten()[self.index]
         self.all = len(self.index) == valid.numel()
 
+    def token_weights(self, valid: Tensor) -> Tensor:
+        """(B, T) bool -> (B, T) the weights in their places, 0 at padding."""
+        return torch.zeros(valid.shape, dtype=self.weights.dtype, device=valid.device).masked_scatter(
+            valid, self.weights
+        )
+
     def backward(
-        self, model: TranslationModel, hidden: Mapping[int, Tensor], shares: Mapping[int, float], smoothing: float
+        self,
+        model: TranslationModel,
+        hidden: Mapping[int, Tensor],
+        shares: Mapping[int, float],
+        smoothing: float,
+        more: Sequence[Tensor] = (),
     ) -> Tensor:
-        """Backward from decoder exits with these shares; returns the sums of loss and log-likelihood, (2)."""
+        """Backward from decoder exits with these shares; returns the sums of loss and log-likelihood, (2).
+
+        Args:
+            more: further losses of the same forward pass, scalars with their weights.
+        """
         flat = {m: states.flatten(0, 1) for m, states in hidden.items()}  # (B * T, D)
         share = torch.tensor([shares[m] for m in flat], dtype=self.weights.dtype, device=self.weights.device)
         weights = (share[:, None] * self.weights).flatten()  # (exits * N)
@@ -145,9 +177,11 @@ class TargetRows:
         roots = [self._scatter(part, states) for part, states in zip(parts, flat.values(), strict=True)]
         del gradient, parts
         trained = [m for m, states in enumerate(flat.values()) if states.requires_grad]
-        if trained:
+        losses_too = [each for each in more if each.requires_grad]
+        if trained or losses_too:
             states = list(flat.values())
-            torch.autograd.backward([states[m] for m in trained], [roots[m] for m in trained])
+            ends = [*(roots[m] for m in trained), *map(torch.ones_like, losses_too)]
+            torch.autograd.backward([*(states[m] for m in trained), *losses_too], ends)
         nll = losses.nll.view(len(flat), -1).sum(1)
         return torch.stack([losses.loss @ weights, nll @ share])
 

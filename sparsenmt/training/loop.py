@@ -31,6 +31,7 @@ from sparsenmt.training.gradients import (
     fill_missing_gradients,
     sample_exit_pairs,
 )
+from sparsenmt.training.guided_alignment import NAME as GUIDED_ALIGNMENT
 from sparsenmt.training.merge import has_adapters, merge_adapters
 from sparsenmt.training.precision import MasterWeights
 from sparsenmt.training.schedules import OpenGates, closed_shares, learning_rate, loss_weights, update_multipliers
@@ -315,7 +316,7 @@ class Trainer:
     def _sum(self, results: Sequence[BatchResult]) -> BatchResult:
         """Sum the losses of an update over its batches and over all processes, and its gradients over these."""
         late = self._buckets.start_rest()
-        names = sorted(self.losses)
+        names = sorted({*self.losses, *([] if self.options.guided_alignment is None else [GUIDED_ALIGNMENT])})
         parts = [("auxiliary", name) for name in names]
         parts += [(part, name) for part in ("closed", "partial") for name in self._of_gates]
         shares = [sum(result.loss for result in results), sum(result.nll for result in results)]

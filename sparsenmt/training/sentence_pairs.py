@@ -20,6 +20,7 @@ from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.schema import Training
 from sparsenmt.training.failures import describe_lines, nonfinite_batches
 from sparsenmt.training.gradients import BatchResult, Objective, UpdateTotals, accumulate_gradients
+from sparsenmt.training.guided_alignment import GuidedHead
 
 _TOLERATED = 1.25  # size of a batch of sampled tokens, as a multiple of the limit
 
@@ -35,6 +36,7 @@ class TranslationTask:
         frames: the tokens around sources and targets, of the recipe's languages.
         division: divides sentences anew in every epoch, ahead of the updates; None: they keep their tokens.
         mixture: weights of the corpora in each stage of the run; None: those of the plan.
+        guided: the head that alignments guide; None: none.
     """
 
     def __init__(
@@ -48,9 +50,10 @@ class TranslationTask:
         frames: FramePair = NO_FRAMES,
         division: SampledDivision | None = None,
         mixture: CorpusMixture | None = None,
+        guided: GuidedHead | None = None,
     ) -> None:
         self.model, self.datasets, self.plan, self.device = model, datasets, plan, device
-        self._workers, self.frames, self.division = workers, frames, division
+        self._workers, self.frames, self.division, self.guided = workers, frames, division, guided
         self.batch_tokens = options.batch_tokens
         self._reader = None if division is None else ThreadPoolExecutor(1, "read-ahead")
         self._ahead: tuple[tuple[int, int, int], Future[PairBatches]] | None = None
@@ -126,7 +129,7 @@ class PairBatches:
     def _read(self, chosen: IndexBatch) -> Iterator[tuple[IndexBatch, Batch]]:
         """Read a batch; in two halves, if sampled tokens make it much larger than the recipe's limit."""
         task = self._task
-        batch = collate(task.datasets, chosen, task.frames, task.division, self._epoch)
+        batch = collate(task.datasets, chosen, task.frames, task.division, self._epoch, links=task.guided is not None)
         size = len(chosen) * max(batch.source.shape[1], batch.target_output.shape[1])
         if task.division is None or len(chosen) == 1 or size <= _TOLERATED * task.batch_tokens:
             yield chosen, batch
@@ -141,7 +144,7 @@ class PairBatches:
         """Implement `UpdateBatches.add_gradients`."""
         batch = self._batches[number].to(self._task.device)
         try:
-            return accumulate_gradients(self._task.model, batch, objective, totals)
+            return accumulate_gradients(self._task.model, batch, objective, totals, self._task.guided)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise

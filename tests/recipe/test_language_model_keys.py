@@ -8,7 +8,7 @@ import pytest
 
 from sparsenmt.errors import UserError
 from sparsenmt.recipe.load import dump, load_resolved
-from sparsenmt.recipe.schema import Data, Decoding, ModelSection, Recipe
+from sparsenmt.recipe.schema import Data, Decoding, ModelSection, Recipe, Training
 from sparsenmt.recipe.task_keys import TASK_KEYS
 from sparsenmt.recipe.yaml_tree import parse_plain
 from tests.recipe.support import METHODS, MINIMAL, load_text
@@ -60,7 +60,7 @@ def test_a_resolved_recipe_has_the_keys_of_its_task(tmp_path: Path) -> None:
                 for name in sections:
                     value = value.get(name, {})
                 # A value of the own task may be younger than records on disk: then it is written if it is chosen.
-                younger = ModelSection.younger | Data.younger
+                younger = ModelSection.younger | Data.younger | Training.younger
                 assert last in value or task != other or last in younger or key.startswith("decoding.")
                 assert last not in value or task == other, key
     corpus = load_text(tmp_path).model_dump()["data"]["train"][0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.layers import BlockOptions, SiteHeads
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
-from sparsenmt.model.sockets import Gates, MemoryFilter
+from sparsenmt.model.sockets import Gates, MemoryFilter, Transform
 from sparsenmt.model.stacks import SiteModules
 from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary
 from sparsenmt.process.workers import Workers
@@ -71,11 +71,12 @@ def small_model(
     dtype: torch.dtype = torch.float64,
     pieces: int = PIECES,
     dimension: int = 16,
+    transform: Callable[[], Transform] = Softmax,
 ) -> Transformer:
     """A Transformer with one table for everything."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        site = SiteModules(SiteHeads(2), lambda *place: Softmax())
+        site = SiteModules(SiteHeads(2), lambda *place: transform())
         model = Transformer(
             BlockOptions(dimension, 32, "pre", "relu", dropout, dropout, dropout),
             Vocabulary(pieces, pieces, "all"),

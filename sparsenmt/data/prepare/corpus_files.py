@@ -10,24 +10,26 @@ from typing import Any
 
 from sparsenmt.data.documents import check_id_count, read_document_ids
 from sparsenmt.data.prepare.survey import TextSurvey, check_no_pipe, survey_text
-from sparsenmt.data.text import LONGEST_LINE, check_aligned, check_readable
+from sparsenmt.data.text import LONGEST_LINE, check_aligned, check_readable, read_parallel
+from sparsenmt.data.word_links import parse_links, words_of
 from sparsenmt.errors import UserError
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe import schema
 
-TAGS, DOCUMENTS = "tags", "documents"
+TAGS, DOCUMENTS, ALIGNMENTS = "tags", "documents", "alignments"
 
 
 def input_files(data: schema.Data, *, tags: bool = False) -> list[tuple[str, str]]:
     """Role and path of every file: source and target, or text, of the training corpora and of `dev`; then their tags,
-    if wanted; then the document ids of corpora that are packed, and of `dev`.
+    if wanted; then the document ids of corpora that are packed, and of `dev`; then the alignments of training corpora.
     """
     roles = [(f"train-{number}", corpus) for number, corpus in enumerate(data.train)] + [("dev", data.dev)]
     texts = [(f"{role}.{side}", path) for role, corpus in roles for side, path in corpus.files.items()]
     tagged = [(f"{role}.{TAGS}", corpus.tags) for role, corpus in roles if tags and corpus.tags is not None]
     packed = roles if data.documents is not None else roles[-1:]
     ids = [(f"{role}.{DOCUMENTS}", corpus.documents) for role, corpus in packed if corpus.documents is not None]
-    return texts + tagged + ids
+    aligned = [(f"{role}.{ALIGNMENTS}", each.alignments) for role, each in roles[:-1] if each.alignments is not None]
+    return texts + tagged + ids + aligned
 
 
 def _key(role: str) -> str:
@@ -100,6 +102,7 @@ class CorpusFiles:
         inputs = cls({file.role: file for file in read})
         inputs._check_alignment()
         inputs._check_documents()
+        inputs._check_links()
         inputs._check_duplicates(corpus_names(data.train))
         inputs._check_dev()
         return inputs
@@ -135,7 +138,7 @@ class CorpusFiles:
         corpora: dict[str, list[CorpusFile]] = {}
         for role, file in self.by_role.items():
             name, _, kind = role.partition(".")
-            if kind not in (TAGS, DOCUMENTS):
+            if kind not in (TAGS, DOCUMENTS, ALIGNMENTS):
                 corpora.setdefault(name, []).append(file)
         return list(corpora.values())
 
@@ -174,6 +177,17 @@ class CorpusFiles:
                 source = self.by_role[f"{name}.source"]
                 count = sum(1 for _ in read_document_ids(file.path))
                 check_id_count(file.path, source.path, count, source.survey.lines)
+
+    def _check_links(self) -> None:
+        """Check that there is a line of links for each pair, and that they lead to its words."""
+        for role, file in self.by_role.items():
+            name, _, kind = role.partition(".")
+            if kind == ALIGNMENTS:
+                files = [self.by_role[f"{name}.source"], self.by_role[f"{name}.target"], file]
+                check_aligned([each.path for each in files], [each.survey.lines for each in files])
+                for number, (source, target, line) in enumerate(read_parallel([each.path for each in files]), start=1):
+                    sizes = len(words_of(source)), len(words_of(target))
+                    parse_links(line, f"{file.path}, line {number:,}", sizes)
 
     def _check_duplicates(self, names: Sequence[str]) -> None:
         seen: dict[tuple[str, ...], str] = {}

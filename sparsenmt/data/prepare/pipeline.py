@@ -16,12 +16,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sparsenmt import __version__
-from sparsenmt.data.dataset import Dataset, DatasetWriter, count_token, write_features
+from sparsenmt.data.dataset import Dataset, DatasetWriter, count_token, write_features, write_links
 from sparsenmt.data.documents import BlockPacker, BlockSentence, DocumentBlock, read_document_ids, tokenizer_settings
 from sparsenmt.data.features.feature_set import FeatureSet, need_tags
 from sparsenmt.data.line_parts import LinePart
 from sparsenmt.data.prepare.chosen_lines import chosen_lines, read_chosen_pairs, read_chosen_parts
-from sparsenmt.data.prepare.corpus_files import TAGS, CorpusFiles, corpus_names, file_stamp, input_files, longest_line
+from sparsenmt.data.prepare.corpus_files import (
+    ALIGNMENTS,
+    TAGS,
+    CorpusFiles,
+    corpus_names,
+    file_stamp,
+    input_files,
+    longest_line,
+)
 from sparsenmt.data.prepare.encoder_pool import BlockEncoder, EncoderPool, NumberedPairs, encoder_pool
 from sparsenmt.data.prepare.filters import EncodedPairs, FilterCounts
 from sparsenmt.data.prepare.survey import survey_text
@@ -45,10 +53,11 @@ from sparsenmt.data.prepared_data import (
 )
 from sparsenmt.data.tagging.source_tagger import CorpusTags
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
-from sparsenmt.data.text import bounded_batches, read_lines, write_lines
+from sparsenmt.data.text import bounded_batches, read_lines, read_parallel, write_lines
 from sparsenmt.data.text_dataset import TextDataset, TextWriter
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, alphabet_size, train_tokenizer
 from sparsenmt.data.vocabulary import UNK
+from sparsenmt.data.word_links import parse_links, places_of_spans, token_links
 from sparsenmt.errors import UserError
 from sparsenmt.languages import uses_joiners
 from sparsenmt.process.progress import notify, progress_bar, progress_over
@@ -144,7 +153,13 @@ def preparation_settings(data: schema.Data, features: Collection[str]) -> dict[s
         **({"documents": data.documents.model_dump(exclude={"source_length"})} if data.documents is not None else {}),
         "train": train,
         "features": sorted(features),
+        **({"aligned": aligned} if (aligned := _aligned(data)) else {}),
     }
+
+
+def _aligned(data: schema.Data) -> list[str]:
+    """Return the roles of the files with alignments."""
+    return [role for role, _ in input_files(data) if role.endswith(f".{ALIGNMENTS}")]
 
 
 def _given_folder(data: schema.Data) -> Path:
@@ -349,6 +364,9 @@ class _PairPreparation(_Preparation):
             self._tags.check(self._progress)
 
     def _complete(self, stages: Stages, names: Sequence[str], tokenizers: Tokenizers) -> None:
+        for number, corpus in enumerate(self._data.train):
+            if corpus.alignments is not None:
+                stages.run(f"alignments of {names[number]}", partial(self._write_links, number, tokenizers))
         stages.run("validation text", self._write_dev_text)
         stages.run("features", partial(self._fit_features, tokenizers))
         if self._features:
@@ -380,9 +398,9 @@ class _PairPreparation(_Preparation):
         corpus, name, directory = self._corpora[number], self._names[number], self._directories[number]
         counts = FilterCounts()
         sizes = (tokenizers.source.size, tokenizers.target.size)
-        with DatasetWriter(
-            directory, name=name, source_size=sizes[0], target_size=sizes[1], features=self._features
-        ) as writer:
+        aligned = number < len(self._data.train) and corpus.alignments is not None
+        more: dict[str, Any] = {"features": self._features, "aligned": aligned}
+        with DatasetWriter(directory, name=name, source_size=sizes[0], target_size=sizes[1], **more) as writer:
             documents = self._append(number, tokenizers, pool, counts, writer)
         if not counts.kept:
             removed = ", ".join(f"{count:,} by {reason}" for reason, count in counts.removed.items())
@@ -478,6 +496,23 @@ class _PairPreparation(_Preparation):
                     yield sentence
 
         return packer.blocks(sentences())
+
+    def _write_links(self, number: int, tokenizers: Tokenizers) -> None:
+        """Store the word alignments of a corpus as links between the tokens of its pairs."""
+        corpus, dataset = self._corpora[number], Dataset(self._directories[number], with_features=False)
+        rows = read_parallel([corpus.source, corpus.target, corpus.alignments or ""])
+        kept = dict(zip(dataset.line_numbers.tolist(), dataset.source_lengths.tolist(), strict=True))
+
+        def links() -> Iterator[Any]:
+            for line, (source, target, marks) in enumerate(rows):
+                if line in kept:
+                    found = parse_links(marks, f"{corpus.alignments}, line {line + 1:,}")
+                    sides = zip((source, target), (tokenizers.source, tokenizers.target), strict=True)
+                    places = (places_of_spans(text, each.spans(text), spaced=True) for text, each in sides)
+                    pairs = token_links((*found.sure, *found.possible), *places)
+                    yield pairs[pairs[:, 1] < kept[line] - 1]  # the end of a long source may be cut
+
+        write_links(dataset.directory, links())
 
     def _write_dev_text(self) -> None:
         for file, path in zip(DEV_TEXT, (self._data.dev.source, self._data.dev.target), strict=True):

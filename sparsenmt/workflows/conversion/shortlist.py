@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from sparsenmt.data.text import bounded_batches, check_readable, read_lines, rea
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.data.translation_table import aligned_table, most_frequent, translation_table
 from sparsenmt.data.vocabulary import EOS
+from sparsenmt.data.word_links import parse_links
 from sparsenmt.decoding.decoding_time import time_decoding
 from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.decoding.translate import translate_texts
@@ -25,10 +25,9 @@ from sparsenmt.report.output_files import check_outputs
 
 _LINES = 1000  # that are tokenized together
 _COUNTED = 10_000  # sentences of the corpora whose shortlists are counted
-_PLACES = re.compile(r"(\d{1,6})-(\d{1,6})")
 Pair = tuple[Sequence[int], Sequence[int]]
 """Source and target token ids."""
-Places = list[tuple[int, int]]
+Places = Sequence[tuple[int, int]]
 """Places of a source token and of a target token that are aligned."""
 
 
@@ -110,24 +109,9 @@ def _read(request: ShortlistRequest, tokenizers: Tokenizers) -> tuple[list[Pair]
             source, target = ([array("i", ids) for ids in each.encode_batch(lines)] for each, lines in sides)
             pairs += zip(source, target, strict=True)
             for row, pair in zip(rows, pairs[first:], strict=True) if request.alignments else ():
-                alignments.append(_places(row[2], pair, files[2], len(alignments) + 1))
+                where, sizes = f"{files[2]}, line {len(alignments) + 1}", (len(pair[0]), len(pair[1]))
+                alignments.append(parse_links(row[2], where, sizes, "tokens").sure)
     return pairs, alignments
-
-
-def _places(line: str, pair: Pair, path: Path, number: int) -> Places:
-    """Return the places, from 0, of the aligned tokens of a pair; ``number``: of the line in the file, from 1."""
-    found = []
-    for part in line.split():
-        match = _PLACES.fullmatch(part)
-        place = (int(match[1]), int(match[2])) if match else (-1, -1)
-        if not (0 <= place[0] < len(pair[0]) and 0 <= place[1] < len(pair[1])):
-            raise UserError(
-                f"'{part}' is no pair of places in {len(pair[0])} source and {len(pair[1])} target tokens",
-                where=f"{path}, line {number}",
-                hint="Align the model's own tokens, numbered from 0, as in `0-0 1-2`.",
-            )
-        found.append(place)
-    return found
 
 
 def _tell_rows(shortlist: Shortlist, test: list[str] | None, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> None:

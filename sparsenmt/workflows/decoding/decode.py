@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from sparsenmt import __version__
-from sparsenmt.arguments import check_names, from_fields, strings_to_paths
+from sparsenmt.arguments import from_fields
 from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.assemble.estimates import without_gain
 from sparsenmt.assemble.model_directory import used_plugins
 from sparsenmt.data.input_line import InputLine
-from sparsenmt.data.text import StrPath, check_readable, text_windows, write_lines
+from sparsenmt.data.text import text_windows, write_lines
 from sparsenmt.decoding import documents as document_decoding
 from sparsenmt.decoding.continuations import Continuation, continue_lines
 from sparsenmt.decoding.disabled_heads import read_disabled_heads
@@ -32,27 +32,23 @@ from sparsenmt.decoding.documents import (
     translate_documents,
 )
 from sparsenmt.decoding.inputs import cut_summary, cut_warning
-from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.decoding.translate import WINDOW, TranslatedLine, translate_lines
 from sparsenmt.decoding.unusual_text import LostSpaces, UnusualText
 from sparsenmt.depth_selector.selector import open_selector
 from sparsenmt.engine.build import dtype_name
-from sparsenmt.engine.ensemble import Average
 from sparsenmt.engine.numerics import numerics, numerics_changes
-from sparsenmt.errors import UserError, check_lists
+from sparsenmt.errors import UserError
 from sparsenmt.model.depth_plan import Depth, fastest_first
 from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.process.progress import notify, progress_bar
-from sparsenmt.recipe import schema
-from sparsenmt.recipe.choices import DecodingDtype
-from sparsenmt.report.output_files import check_outputs
 from sparsenmt.storage.files import partial_path, sha256_file
 from sparsenmt.storage.resumable_output import ResumableOutput, resumable_output
-from sparsenmt.workflows.decoding.ensemble import EnsembleChoice, with_members
+from sparsenmt.workflows.decoding.aligned_output import OutputAligner
+from sparsenmt.workflows.decoding.decode_request import DecodeRequest
+from sparsenmt.workflows.decoding.ensemble import with_members
 from sparsenmt.workflows.decoding.input_text import (
     UnchangedFile,
     attach,
-    check_companion,
     open_tag_file,
     packing_of,
     read_text,
@@ -60,104 +56,6 @@ from sparsenmt.workflows.decoding.input_text import (
 from sparsenmt.workflows.decoding.output_lines import render_block, render_line
 from sparsenmt.workflows.decoding.search_options import search_options
 from sparsenmt.workflows.decoding.shared_windows import CPU, SharedWindows, check_shared_input, join_workers
-
-
-@dataclass(frozen=True)
-class DecodeRequest(ModelOptions):
-    """The arguments of `decode`.
-
-    Args:
-        input: text to translate; None: standard input.
-        output: file to write; None: the lines go to the caller of `decode`.
-        tags: part-of-speech tags beside the input.
-        documents: document ids beside the input.
-        settings: values of `DecodingOptions` that replace the recipe's.
-        n_best: hypotheses to write for each line.
-        as_json: write a JSON object for each line.
-        dtype: of the matrix products; None: the recipe's.
-        encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
-        select_depth: let the model's depth selector choose the layers of every line.
-        disabled_heads: ``SITE:N,N`` values: heads, from 1, that give zeros.
-        window: lines, or blocks of documents, that are read ahead; None: a default that fits the input.
-        mix_numerics: resume an output that was begun with other kernels, threads or PyTorch.
-        ensemble, ensemble_depths, ensemble_weights, ensemble_average: as for `EnsembleChoice`.
-    """
-
-    model: Path
-    input: Path | None = None
-    output: Path | None = None
-    tags: Path | None = None
-    documents: Path | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    n_best: int = 1
-    as_json: bool = False
-    dtype: DecodingDtype | None = None
-    encoder_layers: int | None = None
-    decoder_layers: int | None = None
-    select_depth: bool = False
-    disabled_heads: tuple[str, ...] = ()
-    window: int | None = None
-    mix_numerics: bool = False
-    ensemble: tuple[Path, ...] = ()
-    ensemble_depths: tuple[str, ...] = ()
-    ensemble_weights: tuple[float, ...] = ()
-    ensemble_average: Average = "log"
-
-    def __post_init__(self) -> None:
-        check_lists(disabled_heads=self.disabled_heads)
-        strings_to_paths(self)
-
-    @classmethod
-    def of(cls, model: StrPath, **options: Any) -> DecodeRequest:
-        """Make a request of its fields, and of keys of `decoding` in a recipe: ``beam_size=2``.
-
-        Raises:
-            TypeError: there is no such field or key.
-        """
-        own = {each.name for each in fields(cls)}
-        settings = {name: value for name, value in options.items() if name not in own}
-        check_names(settings, [*own, *schema.Decoding.model_fields])
-        given = {name: value for name, value in options.items() if name in own}
-        return cls(Path(model), **{**given, "settings": {**given.get("settings", {}), **settings}})
-
-    @property
-    def members(self) -> EnsembleChoice:
-        """The members of an ensemble beside the model."""
-        paths = tuple(map(Path, self.ensemble))
-        return EnsembleChoice(paths, self.ensemble_depths, self.ensemble_weights, self.ensemble_average)
-
-    def check(self) -> None:
-        """Raise UserError for options and files that do not fit one another, before the model is loaded."""
-        self.members.check()
-        for name, value in (("--depth", self.select_depth), ("--documents", self.documents)):
-            if value and len(self.members):
-                what = "is given beside an ensemble, which reads single lines with fixed depths"
-                raise UserError(what, where=name, hint="Leave one of the two out.")
-        if self.output is None and sys.stdout is None:
-            raise UserError("there is nothing to write to", where="standard output", hint="Name a file with --output.")
-        if self.input is None and sys.stdin is None:
-            raise UserError("there is nothing to read from", where="standard input", hint="Name a file with --input.")
-        file = self.input
-        if file is not None and (file.is_fifo() or file.is_char_device()):
-            file = None  # cannot be read twice; a terminal may be the output, too
-        if file is not None:
-            check_readable(file)
-        check_outputs({"--output": self.output}, [file, self.tags, self.documents])
-        if self.select_depth:
-            for side, layers in (("encoder", self.encoder_layers), ("decoder", self.decoder_layers)):
-                if layers is not None:
-                    hint = "Leave one of the two out."
-                    raise UserError("is given beside --depth", where=f"--{side}-layers", hint=hint)
-            if self.documents is not None:
-                raise UserError(
-                    "is given beside --depth, and a selector chooses for single sentences, not for blocks",
-                    where="--documents",
-                    hint="Leave one of the two out.",
-                )
-        check_companion(self.documents, "document ids")
-        if self.documents is not None and self.input is not None and self.input.is_file():
-            for _ in attach(read_text(self.input), self.input, documents=self.documents):
-                pass
 
 
 @from_fields(DecodeRequest, DecodeRequest.of)
@@ -283,6 +181,7 @@ class _Translator:
     def __init__(self, request: DecodeRequest, bundle: Bundle, shared: SharedWindows) -> None:
         self.request, self.bundle, self.shared = request, bundle, shared
         refused = {"--tags": request.tags, "--documents": request.documents, "--depth": request.select_depth}
+        refused |= {f"--{name}": value for name, value in request.aligned.items()}
         self.options = search_options(
             bundle,
             request.model,
@@ -297,6 +196,9 @@ class _Translator:
         # A person at a terminal waits for each answer; a file or a pipe is better sorted into large batches.
         usual = WINDOW if self.packing is None else document_decoding.WINDOW
         self.window = request.window or (1 if request.input is None and sys.stdin.isatty() else usual)
+        self.aligner = None
+        if request.aligned:
+            self.aligner = OutputAligner.of(bundle, self.options, request.alignment_head, self.window)
         self.tags = open_tag_file(request.tags, bundle)
         if self.tags is not None and request.input is not None and request.input.is_file():
             for _ in attach(read_text(request.input), request.input, self.tags):
@@ -343,9 +245,15 @@ class _Translator:
         translate = translate_lines if self.selector is None else self.selector.translate
         if self.bundle.recipe.data.is_language_model:
             translate = continue_lines
-        for found in translate(self.bundle, lines, self.options, advance=advance, window=self.window):
+        translations = translate(self.bundle, lines, self.options, advance=advance, window=self.window)
+        if self.aligner is not None:
+            for each in self.aligner.lines(translations, self.request.n_best):
+                tally.add(each.translation)
+                yield 1, render_line(each.translation, self.request, each)
+            translations = iter(())
+        for found in translations:
             tally.add(found)
-            yield 1, render_line(found, request.n_best, as_json=request.as_json, several_lines=several)
+            yield 1, render_line(found, request, several_lines=several)
         if self.selector is not None:
             tally.depths += self.selector.counts
             self.selector.counts.clear()
@@ -417,6 +325,7 @@ class _Translator:
             "window": self.window,
             "n_best": self.request.n_best,
             "json": self.request.as_json,
+            **({} if self.aligner is None else {**self.request.aligned, "heads": asdict(self.aligner.heads)}),
             "sparsenmt": __version__,
         }
 

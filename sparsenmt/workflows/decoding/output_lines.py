@@ -10,21 +10,38 @@ from sparsenmt.data.documents import DocumentBlock
 from sparsenmt.decoding.documents import BlockTranslation
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.translate import TranslatedLine
+from sparsenmt.workflows.decoding.aligned_output import AlignedLine, alignment_as_json
+from sparsenmt.workflows.decoding.decode_request import DecodeRequest
 
 
-def render_line(translation: TranslatedLine, n_best: int, *, as_json: bool, several_lines: bool) -> list[str]:
+def render_line(
+    translation: TranslatedLine,
+    request: DecodeRequest,
+    aligned: AlignedLine | None = None,
+    *,
+    several_lines: bool = False,
+) -> list[str]:
     """Return the output lines of one input line; ``several_lines``: an output may have several, which are escaped."""
-    texts = translation.best_texts(n_best)
+    n_best, as_json = request.n_best, request.as_json or request.alignments == "soft"
+    texts = translation.best_texts(n_best) if aligned is None else aligned.texts
     if several_lines and not as_json:
         texts = [text.replace("\\", "\\\\").replace("\n", "\\n") for text in texts]
+    links = [""] * len(texts)
+    if aligned is not None and request.alignments == "hard":
+        links = [f" ||| {pair.alignment}" for pair in aligned.pairs]
     if n_best == 1 and not as_json:
-        return texts
+        return [text + link for text, link in zip(texts, links, strict=True)]
     pairs = list(zip(texts, translation.hypotheses[:n_best], strict=True))
     number = translation.source.number
     if not as_json:
-        return [f"{number} ||| {text} ||| {hypothesis.score:.6f}" for text, hypothesis in pairs]
+        written = zip(pairs, links, strict=True)
+        return [f"{number} ||| {text} ||| {hypothesis.score:.6f}{link}" for (text, hypothesis), link in written]
     hypotheses = [{"text": text, **_scores_as_json(hypothesis)} for text, hypothesis in pairs]
-    line = {"line": number + 1, "source": translation.source.text, "hypotheses": hypotheses}
+    line: dict[str, Any] = {"line": number + 1, "source": translation.source.text, "hypotheses": hypotheses}
+    if aligned is not None and request.alignments is not None:
+        line["source_words"] = list(aligned.pairs[0].source.words)
+        for each, pair in zip(hypotheses, aligned.pairs, strict=True):
+            each.update(alignment_as_json(pair, request.alignments))
     if translation.depth is not None:
         line["encoder_layers"], line["decoder_layers"] = translation.depth
     return [json.dumps(line, ensure_ascii=False, allow_nan=False)]

@@ -37,7 +37,8 @@ from sparsenmt.recipe.schema import Corpus, Data, Recipe
 from sparsenmt.storage.files import directory_lock, explain_directory_errors, make_directories, sha256_file, write_text
 from sparsenmt.storage.kept_work import KeptWork
 from sparsenmt.storage.records import check_file_entries, file_entries_of, file_entry
-from sparsenmt.workflows.decoding.decode import DecodeRequest, decode
+from sparsenmt.workflows.decoding.decode import decode
+from sparsenmt.workflows.decoding.decode_request import DecodeRequest
 from sparsenmt.workflows.decoding.search_options import decoding_options
 from sparsenmt.workflows.training.prepare import prepare
 from sparsenmt.workflows.training.run_checks import same_vocabularies
@@ -265,6 +266,9 @@ def _work(request: DistillRequest, corpora: Sequence[DistilledCorpus]) -> dict[s
 def _check_teacher(request: DistillRequest) -> None:
     """Raise UserError if teacher and student have different languages; warn of different limits and case."""
     ours, theirs = request.recipe.data, read_recipe(request.teacher.model).data
+    if any(corpus.alignments is not None for corpus in ours.train):
+        hint = "Remove the key, and training.guided_alignment."
+        raise UserError("the alignments are not those of the teacher's text", where="data.train.alignments", hint=hint)
     for side in ("source", "target"):
         key = f"{side}_language"
         own, other, unknown = getattr(ours, key), getattr(theirs, key), Data.model_fields[key].default

@@ -35,6 +35,7 @@ from sparsenmt.engine.training_operators import TrainingOperators
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_tokenizer
 from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.model.attention import record_cross_head
 from sparsenmt.model.first_batch import check_first_batch
 from sparsenmt.model.operators import use_operators
 from sparsenmt.model.transformer import Transformer
@@ -50,6 +51,7 @@ from sparsenmt.storage.files import directory_lock
 from sparsenmt.storage.kept_work import describe_change
 from sparsenmt.storage.tensors import read_header
 from sparsenmt.training.checkpoints import Checkpoint, average_weights, clean_checkpoints, find_checkpoints
+from sparsenmt.training.guided_alignment import GuidedHead
 from sparsenmt.training.loop import Trainer, Validate
 from sparsenmt.training.merge import merge_adapters
 from sparsenmt.training.precision import MasterWeights, pick_dtype
@@ -301,9 +303,8 @@ def make_trainer(
             warn_of_missing_words(recipe, (source for source, _ in data.dev_lines))
         frames = data.tokenizers.frames.of(recipe.decoding)
         plan = EpochPlan(data.train, data.train_weights, options.batch_tokens, options.seed, frames)
-        division = _division(recipe, data, frames)
-        mixture = _mixture(recipe, data)
-        task = TranslationTask(model, data.train, plan, options, workers, device, frames, division, mixture)
+        more = (_division(recipe, data, frames), _mixture(recipe, data), _guided(recipe, model, data))
+        task = TranslationTask(model, data.train, plan, options, workers, device, frames, *more)
     else:
         task = LanguageModelTask(model, _streams(recipe, data), options, workers, device)
     dtype = pick_dtype(options.compute_dtype, device)
@@ -327,6 +328,21 @@ def make_trainer(
     trainer.progress.tokenizer = recorded_tokenizer(scoring)
     check_first_batch(model)
     return trainer
+
+
+def _guided(recipe: Recipe, model: Transformer, data: PreparedData) -> GuidedHead | None:
+    """Return the head of cross-attention that the recipe's alignments guide; None: none."""
+    options = recipe.training.guided_alignment
+    if options is None:
+        return None
+    if not any(dataset.is_aligned for dataset in data.train):
+        raise UserError(
+            "the prepared data have no word alignments",
+            where="training.guided_alignment",
+            hint="Name those of a corpus as data.train.N.alignments, and run `sparsenmt prepare`.",
+        )
+    fixed = sum(name != "learned" for name in model.head_names("cross"))
+    return GuidedHead(record_cross_head(model.modules(), options.layer, options.head - 1 - fixed), options.weight)
 
 
 def _notes_on_trained(recipe: Recipe, model: Transformer) -> list[str]:

@@ -1,0 +1,105 @@
+"""Outputs of `decode` with their word alignments, which forced decoding makes of finished translations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+import numpy as np
+
+from sparsenmt.assemble.bundle import Bundle
+from sparsenmt.decoding.alignment import (
+    AlignedPair,
+    AttentionHeads,
+    ReadTarget,
+    align_targets,
+    guided_heads,
+    source_places,
+    target_places,
+)
+from sparsenmt.decoding.translate import TranslatedLine
+from sparsenmt.recipe.schema import Decoding
+
+AlignmentKind = Literal["hard", "soft"]
+_LINES = 128  # whose attention exists at a time
+_DIGITS = 6  # of a weight in JSON
+
+
+@dataclass(frozen=True)
+class AlignedLine:
+    """A translated line with the texts of its best hypotheses, each aligned with the source."""
+
+    translation: TranslatedLine
+    texts: list[str]
+    pairs: list[AlignedPair]
+
+
+@dataclass(frozen=True)
+class OutputAligner:
+    """The alignment of translations with their sources.
+
+    Args:
+        options: those of the search.
+        heads: of cross-attention, whose mean decides.
+        window: lines that the search reads ahead: the lines that are aligned together never lie in two windows, so
+            that a resumed run forms the same batches.
+    """
+
+    bundle: Bundle
+    options: Decoding
+    heads: AttentionHeads
+    window: int
+
+    @classmethod
+    def of(cls, bundle: Bundle, options: Decoding, head: str | None, window: int) -> OutputAligner:
+        """Make the aligner of a model by the head that is named: None: the guided one, or the last layer's mean.
+
+        Raises:
+            UserError: the model has no such head.
+        """
+        where = "--alignment-head"
+        heads = guided_heads(bundle) if head is None else AttentionHeads.parse(head, where)
+        heads.check(bundle, options, where)
+        return cls(bundle, options, heads, window)
+
+    def lines(self, translations: Iterable[TranslatedLine], n_best: int) -> Iterator[AlignedLine]:
+        """Align the best hypotheses of each line, in order."""
+
+        def part(each: TranslatedLine) -> tuple[int, int]:
+            window, place = divmod(each.source.number, self.window)
+            return window, place // _LINES
+
+        for _, group in groupby(translations, part):
+            found = [(each, each.best_texts(n_best)) for each in group]
+            targets = [
+                ReadTarget(each.source, hypothesis.tokens, text, each.depth)
+                for each, texts in found
+                for text, hypothesis in zip(texts, each.hypotheses, strict=False)
+            ]
+            pairs = iter(self._pairs(targets))
+            for each, texts in found:
+                yield AlignedLine(each, texts, [next(pairs) for _ in texts])
+
+    def _pairs(self, targets: list[ReadTarget]) -> list[AlignedPair]:
+        """Align targets; without tokens on one of the sides nothing is read."""
+        read = [i for i, each in enumerate(targets) if each.tokens and not each.source.empty]
+        aligned = align_targets(self.bundle, [targets[i] for i in read], self.options, self.heads)
+        found = dict(zip(read, aligned, strict=True))
+        return [found[i] if i in found else self._without_links(each) for i, each in enumerate(targets)]
+
+    def _without_links(self, target: ReadTarget) -> AlignedPair:
+        size, tokenizers = len(target.source.ids), self.bundle.tokenizers
+        places = source_places(tokenizers.source, target.source), target_places(tokenizers.target, target)
+        return AlignedPair(np.zeros((len(target.tokens), size)), np.zeros(size, dtype=np.bool_), *places)
+
+
+def alignment_as_json(pair: AlignedPair, kind: AlignmentKind) -> dict[str, Any]:
+    """Return a hypothesis' words with its links, or with the weights of the words of the source, for JSON."""
+    found: dict[str, Any] = {"target_words": list(pair.target.words)}
+    if kind == "hard":
+        return {**found, "alignment": [list(link) for link in pair.alignment]}
+    merged = pair.word_weights()
+    values = {"alignment": merged.weights, "dropped": merged.dropped, "outside": merged.outside}
+    return {**found, **{name: each.round(_DIGITS).tolist() for name, each in values.items()}}

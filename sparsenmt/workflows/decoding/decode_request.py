@@ -1,0 +1,142 @@
+"""The arguments of `decode`, and what must hold between them before a model is loaded."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from sparsenmt.arguments import check_names, strings_to_paths
+from sparsenmt.data.text import StrPath, check_readable
+from sparsenmt.decoding.model_options import ModelOptions
+from sparsenmt.engine.ensemble import Average
+from sparsenmt.errors import UserError, check_lists
+from sparsenmt.recipe import schema
+from sparsenmt.recipe.choices import DecodingDtype
+from sparsenmt.report.output_files import check_outputs
+from sparsenmt.workflows.decoding.aligned_output import AlignmentKind
+from sparsenmt.workflows.decoding.ensemble import EnsembleChoice
+from sparsenmt.workflows.decoding.input_text import (
+    attach,
+    check_companion,
+    read_text,
+)
+
+
+@dataclass(frozen=True)
+class DecodeRequest(ModelOptions):
+    """The arguments of `decode`.
+
+    Args:
+        input: text to translate; None: standard input.
+        output: file to write; None: the lines go to the caller of `decode`.
+        tags: part-of-speech tags beside the input.
+        documents: document ids beside the input.
+        settings: values of `DecodingOptions` that replace the recipe's.
+        n_best: hypotheses to write for each line.
+        as_json: write a JSON object for each line.
+        dtype: of the matrix products; None: the recipe's.
+        encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
+        select_depth: let the model's depth selector choose the layers of every line.
+        disabled_heads: ``SITE:N,N`` values: heads, from 1, that give zeros.
+        window: lines, or blocks of documents, that are read ahead; None: a default that fits the input.
+        mix_numerics: resume an output that was begun with other kernels, threads or PyTorch.
+        ensemble, ensemble_depths, ensemble_weights, ensemble_average: as for `EnsembleChoice`.
+        alignments: write the word alignment of each output: links, or (JSON) the weights of attention.
+        alignment_head: ``LAYER`` or ``LAYER.HEAD`` of cross-attention, from 1; None: the head that training guided, or
+            the mean over the last layer.
+    """
+
+    model: Path
+    input: Path | None = None
+    output: Path | None = None
+    tags: Path | None = None
+    documents: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    n_best: int = 1
+    as_json: bool = False
+    dtype: DecodingDtype | None = None
+    encoder_layers: int | None = None
+    decoder_layers: int | None = None
+    select_depth: bool = False
+    disabled_heads: tuple[str, ...] = ()
+    window: int | None = None
+    mix_numerics: bool = False
+    ensemble: tuple[Path, ...] = ()
+    ensemble_depths: tuple[str, ...] = ()
+    ensemble_weights: tuple[float, ...] = ()
+    ensemble_average: Average = "log"
+    alignments: AlignmentKind | None = None
+    alignment_head: str | None = None
+
+    def __post_init__(self) -> None:
+        check_lists(disabled_heads=self.disabled_heads)
+        strings_to_paths(self)
+
+    @classmethod
+    def of(cls, model: StrPath, **options: Any) -> DecodeRequest:
+        """Make a request of its fields, and of keys of `decoding` in a recipe: ``beam_size=2``.
+
+        Raises:
+            TypeError: there is no such field or key.
+        """
+        own = {each.name for each in fields(cls)}
+        settings = {name: value for name, value in options.items() if name not in own}
+        check_names(settings, [*own, *schema.Decoding.model_fields])
+        given = {name: value for name, value in options.items() if name in own}
+        return cls(Path(model), **{**given, "settings": {**given.get("settings", {}), **settings}})
+
+    @property
+    def members(self) -> EnsembleChoice:
+        """The members of an ensemble beside the model."""
+        paths = tuple(map(Path, self.ensemble))
+        return EnsembleChoice(paths, self.ensemble_depths, self.ensemble_weights, self.ensemble_average)
+
+    @property
+    def aligned(self) -> dict[str, Any]:
+        """The options for which outputs are aligned with their sources: name -> value, of those that are given."""
+        return {name: value for name in ("alignments",) if (value := getattr(self, name))}
+
+    def _check_aligned(self) -> None:
+        if self.alignment_head is not None and not self.aligned:
+            hint = "Add --alignments hard, or leave it out."
+            raise UserError("changes nothing: outputs are not aligned", where="--alignment-head", hint=hint)
+        for name in self.aligned if self.documents is not None else ():
+            hint = "Leave one of the two out."
+            raise UserError("is given beside --documents, and lines are aligned", where=f"--{name}", hint=hint)
+
+    def check(self) -> None:
+        """Raise UserError for options and files that do not fit one another, before the model is loaded."""
+        self.members.check()
+        for name, value in (("--depth", self.select_depth), ("--documents", self.documents)):
+            if value and len(self.members):
+                what = "is given beside an ensemble, which reads single lines with fixed depths"
+                raise UserError(what, where=name, hint="Leave one of the two out.")
+        if self.output is None and sys.stdout is None:
+            raise UserError("there is nothing to write to", where="standard output", hint="Name a file with --output.")
+        if self.input is None and sys.stdin is None:
+            raise UserError("there is nothing to read from", where="standard input", hint="Name a file with --input.")
+        file = self.input
+        if file is not None and (file.is_fifo() or file.is_char_device()):
+            file = None  # cannot be read twice; a terminal may be the output, too
+        if file is not None:
+            check_readable(file)
+        check_outputs({"--output": self.output}, [file, self.tags, self.documents])
+        if self.select_depth:
+            for side, layers in (("encoder", self.encoder_layers), ("decoder", self.decoder_layers)):
+                if layers is not None:
+                    hint = "Leave one of the two out."
+                    raise UserError("is given beside --depth", where=f"--{side}-layers", hint=hint)
+            if self.documents is not None:
+                raise UserError(
+                    "is given beside --depth, and a selector chooses for single sentences, not for blocks",
+                    where="--documents",
+                    hint="Leave one of the two out.",
+                )
+        self._check_aligned()
+        check_companion(self.documents, "document ids")
+        if self.documents is not None and self.input is not None and self.input.is_file():
+            for _ in attach(read_text(self.input), self.input, documents=self.documents):
+                pass
