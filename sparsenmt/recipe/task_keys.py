@@ -13,7 +13,7 @@ TASK_KEYS: dict[str, tuple[str, ...]] = {
         *("model.memory", "data.source_language", "data.tokenizer.shared", "data.filters", "data.tagger"),
         *("data.documents", "training.accumulate_tokens", "training.validation.tokenize"),
         *("training.validation.beam_size", "training.validation.max_sentences", "decoding.encoder_layers"),
-        *("decoding.source_language", "decoding.target_language", "decoding.shortlist"),
+        *("decoding.source_language", "decoding.target_language", "decoding.shortlist", "decoding.long"),
     ),
     "language_model": (
         *("model.segment_memory", "training.streams", "training.segment_length"),

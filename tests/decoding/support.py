@@ -221,6 +221,8 @@ class TinyBundle:
     frames: FramePair = NO_FRAMES
     given_shortlist: Shortlist | None = None
     built: Engine | None = None
+    longest: tuple[int, int] | None = None
+    """`Bundle.whole_lengths`; None: what the positions hold."""
 
     @cached_property
     def engine(self) -> Engine:
@@ -241,6 +243,10 @@ class TinyBundle:
     @property
     def max_source_length(self) -> int:
         return self.max_positions - 1 - self.frames.source.size
+
+    @property
+    def whole_lengths(self) -> tuple[int, int]:
+        return self.longest or (self.max_source_length, self.max_source_length)
 
     @property
     def max_target_length(self) -> int:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from sparsenmt.data.documents import DocumentBlock
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import StrPath, check_readable, text_windows, write_lines
 from sparsenmt.decoding import documents as document_decoding
+from sparsenmt.decoding.alternatives import find_alternatives
 from sparsenmt.decoding.continuations import Continuation, continue_lines
 from sparsenmt.decoding.disabled_heads import read_disabled_heads
 from sparsenmt.decoding.documents import (
@@ -32,12 +34,13 @@ from sparsenmt.decoding.documents import (
     translate_blocks,
     translate_documents,
 )
-from sparsenmt.decoding.inputs import cut_summary, cut_warning
+from sparsenmt.decoding.inputs import cut_summary, cut_warning, parts_summary
 from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.strategies import strategy_of
+from sparsenmt.decoding.term_counts import TermCounts
 from sparsenmt.decoding.translate import WINDOW, TranslatedLine, translate_lines
-from sparsenmt.decoding.unusual_text import LostSpaces, UnusualText
+from sparsenmt.decoding.unusual_text import FoundLines, LostSpaces, UnusualText
 from sparsenmt.depth_selector.selector import open_selector
 from sparsenmt.engine.build import dtype_name
 from sparsenmt.engine.numerics import numerics, numerics_changes
@@ -61,11 +64,12 @@ from sparsenmt.workflows.decoding.input_text import (
     read_text,
 )
 from sparsenmt.workflows.decoding.shared_windows import CPU, SharedWindows, check_shared_input, join_workers
+from sparsenmt.workflows.decoding.target_constraints import TargetConstraints, TargetOptions
 
 
 @dataclass(frozen=True)
-class DecodeRequest(ModelOptions):
-    """The arguments of `decode`.
+class DecodeRequest(TargetOptions, ModelOptions):
+    """The arguments of `decode`; those of single translations as in `TargetOptions`.
 
     Args:
         input: text to translate; None: standard input.
@@ -127,8 +131,18 @@ class DecodeRequest(ModelOptions):
             file = None  # cannot be read twice; a terminal may be the output, too
         if file is not None:
             check_readable(file)
-        check_outputs({"--output": self.output}, [file, self.tags, self.documents])
+        beside = [self.tags, self.documents, self.target_prefix, self.glossary]
+        check_outputs({"--output": self.output}, [file, *beside])
+        TargetOptions.check(self)
+        if self.documents is not None:
+            self.refuse_beside("--documents", "which translates blocks of lines")
+        undivided = {"--documents": self.documents, "--alternatives": self.alternatives}
+        for option, value in undivided.items():
+            if self.settings.get("long") == "split" and value is not None:
+                raise UserError("divides lines", where="--long split", hint=f"Leave it out beside {option}.")
         if self.select_depth:
+            if self.alternatives is not None:
+                self.refuse_beside("--depth", "which chooses for whole translations")
             for side, layers in (("encoder", self.encoder_layers), ("decoder", self.decoder_layers)):
                 if layers is not None:
                     hint = "Leave one of the two out."
@@ -233,7 +247,7 @@ def search_options(
     """
     if bundle.recipe.data.is_language_model:
         refused = {"--encoder-layers": encoder_layers, "--unknown copy": settings.get("unknown") == "copy"}
-        refused |= {"--shortlist": settings.get("shortlist"), **(without_meaning or {})}
+        refused |= {"--shortlist": settings.get("shortlist"), "--long": settings.get("long"), **(without_meaning or {})}
         _check_continuation(bundle, model, refused)
     elif settings.get("max_lines") is not None:
         raise UserError(
@@ -278,6 +292,7 @@ class _Tally:
         self._lost = LostSpaces()
         self._limit = bundle.max_source_length if bundle.cuts_by_choice else None
         self._cut = 0
+        self._divided, self._terms = FoundLines(), TermCounts()
         self._warnings: list[str] = []
 
     def add(self, translation: TranslatedLine) -> None:
@@ -293,12 +308,17 @@ class _Tally:
             warning = cut_warning(f"line {source.number + 1}", source.kept, source.cut, done)
             (notify if self._at_once else self._warnings.append)(warning)
         self._cut += bool(source.cut)
+        if source.parts > 1:
+            self._divided.add(1, [source.number + 1])
+        self._terms.add(translation)
 
     def as_json(self) -> dict[str, Any]:
         """Return the counts and the collected warnings, for `merge`."""
         return {
             "warnings": self._warnings,
             "cut": self._cut,
+            "divided": asdict(self._divided),
+            "terms": asdict(self._terms),
             "unusual": self._unusual.as_json(),
             "lost": self._lost.found,
             "mismatches": asdict(self.mismatches),
@@ -310,6 +330,8 @@ class _Tally:
         for warning in other["warnings"]:
             notify(warning)
         self._cut += other["cut"]
+        self._divided.add(**other["divided"])
+        self._terms.merge(**other["terms"])
         self._unusual.merge(other["unusual"])
         self._lost.merge(None if other["lost"] is None else (*other["lost"],))
         self.mismatches.merge(other["mismatches"])
@@ -326,6 +348,10 @@ class _Tally:
         """Report how many lines the recipe cut, what is unusual in the text, and how many prompts lost spaces."""
         if self._cut and self._limit is not None:
             notify(cut_summary(self._cut, self._limit))
+        if self._divided.count:
+            notify(parts_summary(self._divided))
+        if (terms := self._terms.summary()) is not None:
+            notify(terms)
         for warning in self._unusual.warnings(unknown=not self._told):
             notify(warning)
         if (lost := self._lost.warning()) is not None:
@@ -340,12 +366,17 @@ class _Translator:
 
     def __init__(self, request: DecodeRequest, bundle: Bundle, shared: SharedWindows) -> None:
         self.request, self.bundle, self.shared = request, bundle, shared
-        refused = {"--tags": request.tags, "--documents": request.documents, "--depth": request.select_depth}
+        refused: dict[str, object] = {
+            "--tags": request.tags,
+            "--documents": request.documents,
+            "--depth": request.select_depth,
+        }
+        refused |= request.given
         self.options = search_options(
             bundle,
             request.model,
             request.settings,
-            n_best=request.n_best,
+            n_best=1 if request.alternatives is not None else request.n_best,
             encoder_layers=request.encoder_layers,
             decoder_layers=request.decoder_layers,
             without_meaning=refused,
@@ -356,8 +387,10 @@ class _Translator:
         usual = WINDOW if self.packing is None else document_decoding.WINDOW
         self.window = request.window or (1 if request.input is None and sys.stdin.isatty() else usual)
         self.tags = open_tag_file(request.tags, bundle)
-        if self.tags is not None and request.input is not None and request.input.is_file():
-            for _ in attach(read_text(request.input), request.input, self.tags):
+        self.constraints = TargetConstraints(request, bundle, self.options)
+        beside = self.tags is not None or request.target_prefix is not None
+        if beside and request.input is not None and request.input.is_file():
+            for _ in self._lines(0):
                 pass
 
     def translate(self, first: int, total: int | None) -> Iterator[tuple[int, list[str]]]:
@@ -391,12 +424,20 @@ class _Translator:
     def _lines(self, first: int) -> Iterator[InputLine]:
         """Yield the lines of the input from line ``first`` (from 0) on, with tags and documents."""
         texts = islice(read_text(self.request.input), first, None)
-        return attach(texts, self.request.input or "stdin", self.tags, self.request.documents, first=first)
+        name = self.request.input or "stdin"
+        lines = attach(texts, name, self.tags, self.request.documents, first=first)
+        return self.constraints.attach(lines, name, first)
 
     def _translate_lines(
         self, lines: Iterable[InputLine], advance: Callable[[int], object], tally: _Tally
     ) -> Iterator[tuple[int, list[str]]]:
         """Translate lines one by one; yields as `translate` does."""
+        if (position := self.request.alternatives) is not None:
+            find = partial(find_alternatives, position=position, count=self.request.n_best, window=self.window)
+            for each in find(self.bundle, lines, self.options, advance=advance):
+                tally.add(each.translation)
+                yield 1, [json.dumps(each.as_json(), ensure_ascii=False, allow_nan=False)]
+            return
         translate = translate_lines if self.selector is None else self.selector.translate
         if self.bundle.recipe.data.is_language_model:
             translate = continue_lines
@@ -473,6 +514,7 @@ class _Translator:
             "window": self.window,
             "n_best": self.request.n_best,
             "json": self.request.as_json,
+            **self.constraints.record(),
             "sparsenmt": __version__,
         }
 
@@ -566,7 +608,7 @@ def _render_line(translation: TranslatedLine, request: DecodeRequest, *, several
     number = translation.source.number
     if not as_json:
         return [f"{number} ||| {text} ||| {hypothesis.score:.6f}" for text, hypothesis in pairs]
-    hypotheses = [{"text": text, **_scores_as_json(hypothesis)} for text, hypothesis in pairs]
+    hypotheses = [{"text": text, **hypothesis.scores} for text, hypothesis in pairs]
     line = {"line": number + 1, "source": translation.source.text, "hypotheses": hypotheses}
     if translation.depth is not None:
         line["encoder_layers"], line["decoder_layers"] = translation.depth
@@ -586,20 +628,10 @@ def _render_block(found: BlockTranslation, n_best: int, as_json: bool) -> list[s
             for index, sentence in enumerate(sentences)
             for texts, hypothesis in pairs
         ]
-    hypotheses = [{"texts": texts, **_scores_as_json(hypothesis)} for texts, hypothesis in pairs]
+    hypotheses = [{"texts": texts, **hypothesis.scores} for texts, hypothesis in pairs]
     source = [sentence.texts[0] for sentence in sentences]
     line = {**block_place(found.block), "source": source, "hypotheses": hypotheses}
     return [json.dumps(line, ensure_ascii=False, allow_nan=False)]
-
-
-def _scores_as_json(hypothesis: Hypothesis) -> dict[str, Any]:
-    """Return score (length-normalised), log-probability (natural), number of tokens, and if `</s>` ended it."""
-    return {
-        "score": hypothesis.score,
-        "log_probability": hypothesis.log_probability,
-        "pieces": len(hypothesis.tokens),
-        "ended": hypothesis.ended,
-    }
 
 
 def block_place(block: DocumentBlock) -> dict[str, Any]:
