@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from sparsenmt.recipe.choices import LengthPenalty, UnknownTokens
+from sparsenmt.recipe.choices import LengthPenalty, LongLines, UnknownTokens
 
 
 class DecodingOptions(TypedDict, total=False):
@@ -20,6 +20,7 @@ class DecodingOptions(TypedDict, total=False):
         max_lines: of a language model, lines of an output; 0: as many as fit.
         no_repeat_ngram: length of the n-grams that are not repeated; 0: all may be.
         unknown: ``allow`` unknown tokens, ``forbid`` them, or ``copy`` the source text in their place.
+        long: ``split`` lines that are longer than the training text's, ``cut`` or ``refuse`` them.
         shortlist: ``model``, or a file of `sparsenmt shortlist`; ``none``: all tokens may come out.
         temperature, top_k, top_p, seed: of sampling.
         batch_tokens: most source tokens in a batch, padding included, times the beam size.
@@ -36,6 +37,7 @@ class DecodingOptions(TypedDict, total=False):
     max_lines: int
     no_repeat_ngram: int
     unknown: UnknownTokens
+    long: LongLines
     shortlist: str
     temperature: float
     top_k: int

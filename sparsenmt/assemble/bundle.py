@@ -122,6 +122,16 @@ class Bundle:
         return most if chosen is None else min(chosen, most)
 
     @property
+    def whole_lengths(self) -> tuple[int, int]:
+        """Most source tokens of a line of several sentences, and of one sentence, that need not be divided.
+
+        Of several: those of the longest source of the training text, where it is known. Of one: the longest that may
+        have been in it (`data.filters.max_length`), if the positions hold it.
+        """
+        most = min(self.max_source_length, self.recipe.data.filters.max_length or self.max_source_length)
+        return most if self.text is None else min(most, self.text.longest[0]), most
+
+    @property
     def max_target_length(self) -> int:
         """Most target tokens that fit, `</s>` and frame not counted."""
         return self.max_positions - 1 - self.frames.target.size

@@ -11,6 +11,7 @@ import click
 from sparsenmt.commands.options import (
     PATH,
     PIPE,
+    TEXT,
     alignment_options,
     decoding_options,
     documents_option,
@@ -34,16 +35,41 @@ from sparsenmt.commands.options import (
     help="Language models: lines of an output, that of the prompt included; 0: as many as the longest output holds. "
     "Other values than 1 are written with \\n for a line end, and \\\\ for a backslash.  [default: the recipe's, or 1]",
 )
+@click.option(
+    "--target-prefix",
+    type=TEXT,
+    help="File with the beginning of each line's translation; an empty line leaves it free.",
+)
+@click.option(
+    "--glossary",
+    type=TEXT,
+    help="File of terms, one a line: source term, tab, target term. Where the source term stands in a line, its target "
+    "stands in the translation.",
+)
+@click.option(
+    "--glossary-bonus",
+    type=click.FloatRange(0, min_open=True),
+    help="Let terms compete instead: add this to a hypothesis' log-probability for each token of a term, as 1.",
+)
+@click.option(
+    "--alternatives",
+    type=click.IntRange(1),
+    metavar="POSITION",
+    help="Write, as JSON, the --n-best most probable words at this word of each translation, with what follows them.",
+)
 @decoding_options
 @ensemble_options
 def command(model: Path, **options: Any) -> None:
     """Translate text with the model in MODEL_DIR.
 
     The text is UTF-8, one sentence per line, plain or (from a file) gzipped. Every input line gives one output line, in
-    the same order; an empty line gives an empty line. A language model continues every line, also an empty one. A line
-    that is too long for the model is cut, with a warning. If the recipe cuts sources, the number of cut lines is
-    reported at the end. Options that are not given are those of the recipe that the model was trained with (its
-    `decoding` section).
+    the same order; an empty line gives an empty line. A language model continues every line, also an empty one.
+
+    A line that is longer than every line of the training text is translated sentence by sentence, and a sentence
+    that is too long for the model in parts; their outputs make one line, log-probabilities and scores are added,
+    and the lines are reported. If the recipe cuts sources (`data.filters.max_source_length`, as for summaries), the
+    beginning of a line is read, and the number of cut lines reported. --long changes either. Options that are not
+    given are those of the recipe that the model was trained with (its `decoding` section).
 
     With --documents, a model that was trained on blocks of sentences (`data.documents` of its recipe) gets the lines of
     each document in such blocks, and every line still gives one line. If a translation has fewer sentences than its
@@ -53,6 +79,10 @@ def command(model: Path, **options: Any) -> None:
     A language model stops at the end of the line, unless --max-lines is given. An output of several lines is still
     written as one: line ends as \\n, and backslashes as \\\\, which `printf %b` turns back. In JSON the text has its
     line ends.
+
+    A target prefix is forced token by token in every search; log-probabilities and scores count it, as those of `score`
+    do. Terms of a glossary are found as whole words, the longest first; one in lower case matches any case. With
+    --glossary-bonus a term may be missing; the number of terms that stand in their translations is reported.
 
     With --depth auto every line is translated with the numbers of layers that the model's depth selector chooses, which
     `sparsenmt select-depth` has trained; the number of lines at each depth is reported at the end.
@@ -79,6 +109,9 @@ def command(model: Path, **options: Any) -> None:
     --alignments soft   JSON: alignment has a row for each target word, of weights of
                         the source's words; dropped, outside: what words that a filter
                         has dropped, and </s>, get
+    --alternatives N    a JSON object for an input line: line, source, text, position,
+                        prefix (the words before it), alternatives: each with word,
+                        probability (of its first token), text, and the keys above
     With --documents, scores are those of blocks, and --json writes an object for
     each: line (its first), lines, document, source, hypotheses; for text, texts.
     """

@@ -21,6 +21,7 @@ from sparsenmt.recipe.choices import (
     LARGEST_BEAM,
     OWN_SHORTLIST,
     DecodingDtype,
+    LongLines,
     SignificanceMethod,
     UnknownTokens,
     is_device_name,
@@ -282,6 +283,12 @@ decoding_options = stacked(
         flag_value=OWN_SHORTLIST,
         help="Use only the tokens that each sentence's shortlist has: that of the model, or a file of `sparsenmt "
         "shortlist`. none: use all.",
+    ),
+    click.option(
+        "--long",
+        type=click.Choice(get_args(LongLines)),
+        help="Lines that are longer than those of the training text: split them into sentences, cut what the model "
+        "cannot read, or refuse them.  [default: the recipe's, or split; cut if the recipe cuts sources]",
     ),
     click.option("--temperature", type=click.FloatRange(0, min_open=True), help="Sampling temperature."),
     click.option("--top-k", type=click.IntRange(0), help="Sample from the k most probable tokens; 0: from all."),

@@ -1,4 +1,4 @@
-"""A line of input text together with what is given beside it: its number, part-of-speech tags and document.
+"""A line of input text together with what is given beside it: its number, part-of-speech tags, document, target prefix.
 
 Lines are made once, where text enters the program; everything behind that point passes `InputLine` values on.
 """
@@ -12,8 +12,10 @@ from itertools import tee
 
 from sparsenmt.data.documents import check_id_count, read_document_ids
 from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence
-from sparsenmt.data.text import StrPath, pair_lines
-from sparsenmt.errors import check_lists
+from sparsenmt.data.terminology import Term, known_tokens
+from sparsenmt.data.text import StrPath, pair_lines, read_lines
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
+from sparsenmt.errors import UserError, check_lists
 
 
 @dataclass(frozen=True)
@@ -25,12 +27,16 @@ class InputLine:
         text: the line without its line end.
         tags: the part-of-speech tags given for it; None: a tagger makes them where a method reads tags.
         document: the id of its document; None: unknown.
+        prefix: the tokens that its translation begins with.
+        terms: what must, or should, stand in its translation.
     """
 
     number: int
     text: str
     tags: TaggedSentence | None = None
     document: str | None = None
+    prefix: tuple[int, ...] = ()
+    terms: tuple[Term, ...] = ()
 
 
 def input_lines(
@@ -87,3 +93,28 @@ def attach_documents(lines: Iterable[InputLine], ids: StrPath, text: StrPath, fi
     """
     for document, line in pair_lines(read_document_ids(ids), lines, first, partial(check_id_count, ids, text)):
         yield replace(line, document=document)
+
+
+def attach_prefixes(
+    lines: Iterable[InputLine], path: StrPath, tokenizer: Tokenizer, most: int, text: StrPath, first: int = 0
+) -> Iterator[InputLine]:
+    """Attach a file's target prefixes, one a line and maybe empty, to the lines of a text; see `attach_tags`.
+
+    Args:
+        tokenizer: of the target.
+        most: tokens that an output can have.
+
+    Raises:
+        UserError: a prefix has unknown symbols or is too long, or there are more or fewer prefixes than lines.
+    """
+
+    def check_counts(prefixes: int, lines: int) -> None:
+        if prefixes != lines:
+            raise UserError(
+                f"{prefixes:,} target prefixes, but {text} has {lines:,} lines",
+                where=f"{path}, line {min(prefixes, lines) + 1:,}",
+                hint="Prefix n must belong to line n of the text; leave a line empty where there is none.",
+            )
+
+    for (number, prefix), line in pair_lines(enumerate(read_lines(path), start=1), lines, first, check_counts):
+        yield replace(line, prefix=known_tokens(prefix, tokenizer, most, f"{path}, line {number:,}"))

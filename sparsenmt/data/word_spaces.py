@@ -29,6 +29,7 @@ _SYMBOL = re.compile(
 )
 _GAP = re.compile(rf"(?<={_SYMBOL.pattern})\s+(?={_SYMBOL.pattern})")
 _LETTER = re.compile(r"[^\W\d_]")
+_WORD = re.compile(rf"{_SYMBOL.pattern}|(?:(?!{_SYMBOL.pattern})\w)+|[^\w\s]")
 _SYMBOLS_TO_A_SPACE = 10
 """Fewer symbols to a space: spaces were put between words (2 symbols in Japanese, 4 in Thai) or between characters."""
 _LINES = 2000
@@ -52,6 +53,16 @@ def is_unspaced(lines: Iterable[str]) -> bool:
         others += len(_LETTER.findall(_SYMBOL.sub("", line)))
         spaces += len(line.split()) - 1 if own else 0
     return symbols > others and symbols > _SYMBOLS_TO_A_SPACE * spaces
+
+
+def is_symbol(character: str) -> bool:
+    """Return True for a character of a script without spaces between words."""
+    return _SYMBOL.fullmatch(character) is not None
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Return the places of words and punctuation marks in a text; a symbol of a script without spaces is a word."""
+    return [found.span() for found in _WORD.finditer(text)]
 
 
 def has_segmented_words(lines: Iterable[str]) -> bool:

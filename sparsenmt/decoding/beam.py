@@ -112,6 +112,7 @@ class Beam:
         self._batch, self._first, self._prefix = batch, batch.first_tokens, batch.prefix
         self.cache = engine.new_cache(memory, exits=options.decoder_exits, allowed=batch.allowed)
         self.state = BeamState.initial(numbers, batch.limits, options.beam_size, dtype)
+        self._rows = torch.arange(len(numbers), device=device)  # of the unfinished sentences in the batch
 
     def __len__(self) -> int:
         """Unfinished sentences."""
@@ -160,13 +161,16 @@ class Beam:
     @property
     def can_merge(self) -> bool:
         """True if the cache can be merged and no rule depends on the number of the step any more."""
-        first = max(self.options.min_length, self.options.no_repeat_ngram, 1)
+        required = 0 if self._batch.required is None else self._batch.required.shape[1]
+        first = max(self.options.min_length, self.options.no_repeat_ngram, required, 1)
         return self.state.tokens.shape[2] >= first and self.cache.can_merge
 
     @torch.inference_mode()
     def merge(self, others: Sequence[Beam]) -> Beam:
         """Merge with searches of the same engine and options; with none, free the memory of finished sentences."""
         merged = copy(self)
+        merged._batch = replace(self._batch, required=None)  # those tokens are there
+        merged._rows = torch.cat([self._rows, *(other._rows for other in others)])
         merged.cache = self.cache.merge([other.cache for other in others])
         merged.state = BeamState.concatenate([self.state, *(other.state for other in others)])
         return merged
@@ -174,7 +178,8 @@ class Beam:
     def candidates(self, states: Tensor) -> Continuations:
         """states (B * J, D) -> the 2K best continuations: log-probabilities, parents in 0..J-1, tokens; (B, 2K)."""
         state = self.state
-        rules = next_rules(state.tokens.view(states.shape[0], -1), self.options)
+        required = self._batch.required_at(state.tokens.shape[2], self._rows)
+        rules = next_rules(state.tokens.view(states.shape[0], -1), self.options, required=required)
         return self.engine.next_tokens(states, state.scores, self.cache, rules, 2 * self.options.beam_size)
 
     def advance(self, best: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
@@ -274,7 +279,7 @@ class Beam:
         k = self.options.beam_size
         self.cache.reorder(rows.view(-1, k)[chosen].view(-1))
         self.cache.keep_sentences(chosen)
-        self.state = self.state.select(chosen)
+        self.state, self._rows = self.state.select(chosen), self._rows[chosen]
 
 
 def beam_search(engine: Engine, memory: Memory, limits: Tensor, options: Decoding) -> list[list[Hypothesis]]:
@@ -359,6 +364,7 @@ class BeamSearch(Strategy):
 
     name = "beam"
     penalizes_length = True
+    keeps_prefixes = True
 
     @property
     def width(self) -> int:

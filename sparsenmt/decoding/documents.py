@@ -117,7 +117,7 @@ def translate_blocks(
 ) -> Iterator[BlockTranslation]:
     """Translate the blocks of a window; arguments are those of `translate_documents`."""
     separator = separator_id(bundle.tokenizers.target, documents.separator)
-    found = translate_lines(bundle, source_lines(blocks), options, window=len(blocks))
+    found = translate_lines(bundle, source_lines(blocks), options.undivided, window=len(blocks))
     for block, translation in zip(blocks, found, strict=True):
         count, target = len(block.sentences), bundle.tokenizers.target
         split = [split_block(each.tokens, target, separator, each.copied) for each in translation.hypotheses]

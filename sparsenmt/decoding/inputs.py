@@ -7,24 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.batching import framed_feature, pad
 from sparsenmt.data.input_line import InputLine
+from sparsenmt.data.sentences import divide
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
+from sparsenmt.data.terminology import Term, terms_within
 from sparsenmt.data.text import bounded_batches
 from sparsenmt.data.tokenizers.frame import Frame
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
 from sparsenmt.data.vocabulary import BOS, EOS, UNK
-from sparsenmt.decoding.unusual_text import warn_of_unusual_lines
+from sparsenmt.decoding.unusual_text import FoundLines, warn_of_unusual_lines
 from sparsenmt.engine.ensemble import EnsembleSource
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.sockets import nonfinite_method
 from sparsenmt.process.progress import notify
+from sparsenmt.recipe.choices import LongLines
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,12 @@ class SourceLine:
         number: the line's number in its text, from 0.
         ids: tokens and `</s>`, in their frame; `</s>` alone for a line of nothing but spaces.
         cut: number of tokens beyond `Bundle.max_source_length`, which are left out.
+        whole: of a part of a long line, the line; `text` is the part.
+        parts: of a line that was translated in parts, their number; its ids are theirs.
         tags: the part-of-speech tags given for the line.
         frame: the tokens around the sentence.
+        prefix: the tokens that its translation begins with.
+        terms: what must, or should, stand in its translation.
     """
 
     number: int
@@ -45,6 +52,10 @@ class SourceLine:
     cut: int = 0
     tags: TaggedSentence | None = None
     frame: Frame = field(default_factory=Frame)
+    prefix: tuple[int, ...] = ()
+    terms: tuple[Term, ...] = ()
+    whole: str | None = None
+    parts: int = 1
 
     @property
     def sentence(self) -> list[int]:
@@ -69,8 +80,8 @@ class SourceLine:
 
     @property
     def as_read(self) -> tuple[int, list[int], str, int]:
-        """The line for `UnusualText.add`; one that is cut is not judged by its length."""
-        return self.number, self.ids, self.text, 0 if self.cut else self.kept
+        """The line for `UnusualText.add`; one that is cut, or was divided, is not judged by its length."""
+        return self.number, self.ids, self.text, 0 if self.cut or self.parts > 1 else self.kept
 
     def token_names(self, tokenizer: Tokenizer) -> list[str]:
         """Return the tokens as strings, `</s>` included; an unknown one is its text."""
@@ -92,13 +103,19 @@ def cut_summary(cut: int, limit: int) -> str:
     return f"{sources} cut to {limit:,} token{'' if limit == 1 else 's'} (data.filters.max_source_length)"
 
 
+def parts_summary(found: FoundLines) -> str:
+    """Return the note about lines that were translated in parts."""
+    were = "1 line was" if found.count == 1 else f"{found.count:,} lines were"
+    return f"{were} longer than what the model was trained on, and translated in parts (decoding.long): {found.numbers}"
+
+
 def warn_of_unusual_sources(bundle: Bundle, lines: Iterable[SourceLine], text: str) -> None:
     """Report what is unusual in sources, as `UnusualText` finds it; ``text``: its name in messages."""
     warn_of_unusual_lines(bundle, (line.as_read for line in lines), text, "source")
 
 
 def warn_of_sources(bundle: Bundle, lines: Sequence[SourceLine], text: str, done: str) -> None:
-    """Report what is unusual in sources, and cut ones.
+    """Report what is unusual in sources, divided ones, and cut ones.
 
     Of cut ones, their number if the recipe cuts them, otherwise every line that is too long for the model.
 
@@ -107,6 +124,12 @@ def warn_of_sources(bundle: Bundle, lines: Sequence[SourceLine], text: str, done
         done: the participle for what happens to the tokens that are kept, e.g. "translated".
     """
     warn_of_unusual_sources(bundle, lines, text)
+    divided = FoundLines()
+    for line in lines:
+        if line.parts > 1:
+            divided.add(1, [line.number + 1])
+    if divided.count:
+        notify(f"{text}: {parts_summary(divided)}")
     cut = [line for line in lines if line.cut]
     if cut and bundle.cuts_by_choice:
         notify(cut_summary(len(cut), bundle.max_source_length))
@@ -115,16 +138,20 @@ def warn_of_sources(bundle: Bundle, lines: Sequence[SourceLine], text: str, done
         notify(cut_warning(f"{text}, line {line.number + 1},", line.kept, line.cut, done))
 
 
-def read_sources(bundle: Bundle, lines: Sequence[InputLine], *, prompts: bool = False) -> list[SourceLine]:
+def read_sources(
+    bundle: Bundle, lines: Sequence[InputLine], *, prompts: bool = False, long: LongLines = "cut"
+) -> list[SourceLine]:
     """Tokenize lines; tokens beyond the model's length are cut and counted, and a blank line has none.
 
     A tag such as ``>>fra<<`` before a line is its language, in a model whose sources begin with that of the target.
 
     Args:
         prompts: True if a language model continues them: spaces alone are tokens, too.
+        long: ``split`` gives several sources with one number for a line beyond `Bundle.whole_lengths`, unless tags are
+            given for it; ``refuse`` refuses such a line.
 
     Raises:
-        UserError: the model does not have the language of a tag.
+        UserError: the model does not have the language of a tag; or a line is refused.
     """
     most, usual, frames = bundle.max_source_length, bundle.frames.source, bundle.tokenizers.frames
     result = []
@@ -139,8 +166,39 @@ def read_sources(bundle: Bundle, lines: Sequence[InputLine], *, prompts: bool = 
             if not prompts and not text.strip(" "):  # some tokenizers make a token of a space
                 ids = []
             frame = usual if own is None else own
+            if long != "cut" and len(ids) > bundle.whole_lengths[0] and line.tags is None:
+                parts = _read_parts(bundle, replace(line, text=text), frame, refuse=long == "refuse")
+                if parts:
+                    result += parts
+                    continue
             kept = frame.around([*ids[:most], EOS])
-            result.append(SourceLine(line.number, text, kept, max(len(ids) - most, 0), line.tags, frame))
+            cut = max(len(ids) - most, 0)
+            result.append(SourceLine(line.number, text, kept, cut, line.tags, frame, line.prefix, line.terms))
+    return result
+
+
+def _read_parts(bundle: Bundle, line: InputLine, frame: Frame, *, refuse: bool) -> list[SourceLine]:
+    """Tokenize the parts of a long line, none if it need not be divided; its target prefix belongs to the first.
+
+    refuse: raise UserError if there are several.
+    """
+    encode, (several, most) = bundle.tokenizers.source.encode_batch, bundle.whole_lengths
+    spans = divide(line.text, lambda texts: [len(ids) for ids in encode(texts)], several, most)
+    if len(spans) == 1:
+        return []
+    if refuse:
+        raise UserError(
+            f"the line is longer than what the model was trained on: {several:,} tokens, or {most:,} in a sentence",
+            where=f"line {line.number + 1:,}",
+            hint="Split it, or translate it in parts with --long split.",
+        )
+    texts = [line.text[slice(*span)] for span in spans]
+    limit, result = bundle.max_source_length, list[SourceLine]()
+    for span, text, ids in zip(spans, texts, encode(texts), strict=True):
+        terms, cut = terms_within(line.terms, *span), max(len(ids) - limit, 0)
+        kept = frame.around([*ids[:limit], EOS])
+        result.append(SourceLine(line.number, text, kept, cut, None, frame, terms=terms, whole=line.text))
+    result[0] = replace(result[0], prefix=line.prefix)
     return result
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -37,6 +37,20 @@ class Hypothesis:
     ended: bool
     copied: tuple[str, ...] = ()
     layers: float | None = None
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """Score (length-normalised), log-probability (natural), number of tokens, and if `</s>` ended it, for JSON.
+
+        With them the decoder layers of a token, where they differ.
+        """
+        return {
+            "score": self.score,
+            "log_probability": self.log_probability,
+            "pieces": len(self.tokens),
+            "ended": self.ended,
+            **({} if self.layers is None else {"decoder_layers": self.layers}),
+        }
 
 
 Lengths = TypeVar("Lengths", float, Tensor)
@@ -139,10 +153,16 @@ def forbid(logits: Tensor, tokens: Tensor, options: Decoding) -> Tensor:
     return logits
 
 
-def next_rules(tokens: Tensor, options: Decoding, pick: Callable[[Tensor], Tensor] | None = None) -> NextRules:
-    """Return the rules for what follows tokens (N, T); ``pick`` as in `NextRules`."""
+def next_rules(
+    tokens: Tensor,
+    options: Decoding,
+    pick: Callable[[Tensor], Tensor] | None = None,
+    required: Tensor | None = None,
+) -> NextRules:
+    """Return the rules for what follows tokens (N, T); ``pick`` and ``required`` as in `NextRules`."""
 
     def forbid_next(logits: Tensor, tokens: Tensor) -> Tensor:
         return forbid(logits, tokens, options)
 
-    return NextRules(tokens, forbid_next, forbidden(options, tokens.shape[1]), pick)
+    gone = forbidden(options, tokens.shape[1]) if required is None else None
+    return NextRules(tokens, forbid_next, gone, pick, required)

@@ -30,6 +30,7 @@ class SingleHypothesisSearch(Strategy):
 
     greedy: ClassVar[bool] = False
     """True if it is the most probable one."""
+    keeps_prefixes = True
 
     @abstractmethod
     def picker(self, batch: EncodedBatch) -> Pick:
@@ -48,7 +49,8 @@ def greedy_results(engine: Engine, cache: SearchCache, batch: EncodedBatch, opti
     cache: a new one.
     """
     restricted = options.min_length or options.no_repeat_ngram or options.max_lines != 1
-    if batch.first_tokens.shape[1] > 1 or batch.prompts is not None or batch.allowed is None or restricted:
+    begins = batch.first_tokens.shape[1] > 1 or batch.prompts is not None or batch.required is not None
+    if begins or batch.allowed is None or restricted:
         return None
     if not engine.searches.whole:
         return None
@@ -102,7 +104,8 @@ def extend_hypotheses(
         if rule is not None:
             rule.begin_step(rows)
         states = engine.step(last, cache)[:, -1]
-        rules = next_rules(tokens, options, _at_step(pick, rows, tokens.shape[1]))
+        step = tokens.shape[1]
+        rules = next_rules(tokens, options, _at_step(pick, rows, step), batch.required_at(step, rows))
         totals, _, last = engine.next_tokens(states, totals[:, None], cache, rules, 1)
         totals, picked = totals.squeeze(1), last.squeeze(1)
         unsound = totals.isnan()

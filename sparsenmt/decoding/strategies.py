@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.assemble.bundle import Bundle
+from sparsenmt.data.terminology import Term
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.engine.contract import Engine
@@ -45,6 +46,8 @@ class EncodedBatch:
     allowed: Tensor | None = None  # (B, V) bool: the tokens of each sentence's shortlist; None: all
     given: tuple[int, ...] = (BOS,)  # what the decoder reads before every output: its start, and a prefix
     decoder_exits: tuple[int, ...] = ()  # the model's trained ones, rising
+    required: Tensor | None = None  # (B, P) tokens that each output begins with, negative after the last; None: any
+    terms: tuple[tuple[Term, ...], ...] = ()  # of each sentence, what must or should stand in its output
 
     @functools.cached_property
     def first_tokens(self) -> Tensor:
@@ -58,6 +61,12 @@ class EncodedBatch:
         """Number of tokens of an output that are given; the length penalty counts them, and nothing else does."""
         return len(self.given) - 1
 
+    def required_at(self, step: int, rows: Tensor) -> Tensor | None:
+        """The token that outputs must have at a step, by rows (N) of the batch: (N), as `NextRules.required`."""
+        if self.required is None or step >= self.required.shape[1]:
+            return None
+        return self.required[rows, step]
+
 
 class Strategy(ABC):
     """A decoding strategy, by its name in `sparsenmt.strategy.STRATEGIES`."""
@@ -65,6 +74,8 @@ class Strategy(ABC):
     name: ClassVar[str]
     penalizes_length: ClassVar[bool] = False
     """True if the length penalty decides which hypothesis is the best."""
+    keeps_prefixes: ClassVar[bool] = False
+    """True if outputs begin with `EncodedBatch.required`; of another strategy, target prefixes are refused."""
 
     def __init__(self, options: Decoding) -> None:
         self.options = options

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,21 +18,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sparsenmt.assemble.bundle import Bundle
-from sparsenmt.data.batching import length_batches
+from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.data.documents import separator_id
 from sparsenmt.data.input_line import InputLine, numbered_lines
+from sparsenmt.data.terminology import all_tokens
 from sparsenmt.data.text import text_windows
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import UNK
+from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.decoding.ahead import encode_ahead
 from sparsenmt.decoding.copies import copied_texts
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source, not_finite, read_sources
 from sparsenmt.decoding.scores import Hypothesis, maximum_length
 from sparsenmt.decoding.side_by_side import run_side_by_side
-from sparsenmt.decoding.strategies import EncodedBatch, Results, check_complete, strategy_of
+from sparsenmt.decoding.strategies import EncodedBatch, Results, Strategy, check_complete, strategy_of
+from sparsenmt.decoding.term_search import TermSearch
+from sparsenmt.errors import UserError
 from sparsenmt.model.memory import Memory
 from sparsenmt.process.runtime import trim_heap
 from sparsenmt.recipe.schema import Decoding
+from sparsenmt.strategy import STRATEGIES
+
+T = TypeVar("T")
 
 WINDOW = 4096
 """Lines that are sorted by length together: bounds the memory and the time to the first output, fills batches well."""
@@ -48,6 +59,7 @@ class TranslatedLine:
         hypotheses: best first; an empty line has one empty hypothesis.
         gates: (S,) of the source positions, `</s>` included; None where no filter decided.
         depth: encoder and decoder layers, where every line has its own.
+        parts: the translations of the parts of a line that was too long; empty: it was translated at once.
     """
 
     source: SourceLine
@@ -55,6 +67,7 @@ class TranslatedLine:
     tokenizer: Tokenizer = field(repr=False, compare=False)
     gates: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
     depth: tuple[int, int] | None = None
+    parts: tuple[TranslatedLine, ...] = ()
 
     @property
     def closed(self) -> int | None:
@@ -63,6 +76,10 @@ class TranslatedLine:
 
     def best_texts(self, count: int) -> list[str]:
         """Return the texts of the best hypotheses; they are detokenized here, as most callers need one only."""
+        if self.parts:
+            own = zip(*(_as_many(part.best_texts(count), count) for part in self.parts), strict=True)
+            rows = list(own)[: len(self.hypotheses)]
+            return [("" if is_unspaced(row) else " ").join(text for text in row if text) for row in rows]
         return [self._decode(each) for each in self.hypotheses[:count]]
 
     def _decode(self, hypothesis: Hypothesis) -> str:
@@ -94,16 +111,17 @@ def translate_lines(
         compact: False leaves zeros in place of the encoder outputs that filters drop: the same translations, slower.
 
     Raises:
-        UserError: a batch does not fit into memory, the model's scores are not finite, or tags are needed and there
-            are none.
+        UserError: a batch does not fit into memory, the model's scores are not finite, a line is too long for
+            `decoding.long`, or tags are needed and there are none.
     """
+    long = options.long or ("cut" if bundle.cuts_by_choice else "split")
     trimmed = time.monotonic()
     for batch in text_windows(lines, window, lambda line: len(line.text)):
         if time.monotonic() - trimmed > _TRIM_AFTER:
             bundle.engine.release()
             trim_heap()
             trimmed = time.monotonic()
-        yield from _translate_window(bundle, read_sources(bundle, batch), options, advance, compact)
+        yield from _translate_window(bundle, read_sources(bundle, batch, long=long), options, advance, compact)
 
 
 def translate_texts(
@@ -136,16 +154,19 @@ def _translate_window(
     advance: Callable[[int], object] | None,
     compact: bool,
 ) -> Iterator[TranslatedLine]:
-    target = bundle.tokenizers.target
-    results = {s.number: TranslatedLine(s, [Hypothesis([], 0.0, 0.0, True)], target) for s in sources if s.empty}
-    if advance and results:
-        advance(len(results))
-    real = [source for source in sources if not source.empty]  # batches hold indices into this list
+    target, empty = bundle.tokenizers.target, [Hypothesis([], 0.0, 0.0, True)]
+    results = {i: TranslatedLine(source, empty, target) for i, source in enumerate(sources) if source.empty}
+    unfinished = Counter(source.number for source in sources)  # parts of lines
     strategy = strategy_of(options)
-    lengths, limit = [len(s.ids) for s in real], max(options.batch_tokens // strategy.width, 1)
+    lengths, limit = [len(s.ids) for s in sources], max(options.batch_tokens // strategy.width, 1)
 
-    def lines(chosen: Sequence[int]) -> list[SourceLine]:
-        return [real[i] for i in chosen]
+    def lines(chosen: Iterable[int]) -> list[SourceLine]:
+        return [sources[i] for i in chosen]
+
+    def finish(found: Collection[int]) -> None:
+        unfinished.subtract(source.number for source in lines(found))
+        if advance and (count := sum(not unfinished[number] for number in {s.number for s in lines(found)})):
+            advance(count)
 
     def guard(chosen: Sequence[int]) -> AbstractContextManager[None]:
         shape = f"beam {strategy.width:,}"
@@ -158,10 +179,9 @@ def _translate_window(
         check_complete(options, found, gates)
         for i, hypotheses in found.items():
             if not hypotheses:
-                raise not_finite(real[i], bundle)
-            results[real[i].number] = TranslatedLine(real[i], hypotheses, target, gates.pop(i))
-        if advance and found:
-            advance(len(found))
+                raise not_finite(sources[i], bundle)
+            results[i] = TranslatedLine(sources[i], hypotheses, target, gates.pop(i))
+        finish(found)
 
     def batches(members: Iterable[list[int]]) -> Iterator[EncodedBatch]:
         for chosen, memory in encode_ahead(
@@ -179,15 +199,61 @@ def _translate_window(
                 batch = encoded_batch(bundle, memory, chosen, lines(chosen), options)
             yield batch
 
-    def search(members: Iterable[list[int]]) -> Iterator[Results]:
-        return strategy.search(bundle.engine, batches(members), guard)
+    finish(results)
+    for terms, chosen in ((False, strategy), (True, TermSearch(options))):
+        members = [i for i, source in enumerate(sources) if not source.empty and bool(source.terms) == terms]
+        own = [[members[i] for i in batch] for batch in length_batches([lengths[i] for i in members], limit)]
 
-    for found in run_side_by_side(length_batches(lengths, limit), bundle.engine.searches.at_once, search):
-        record(found)
-    check_complete(options, (source.number for source in real), results)
+        def search(batch: Iterable[list[int]], chosen: Strategy = chosen) -> Iterator[Results]:
+            return chosen.search(bundle.engine, batches(batch), guard)
+
+        for found in run_side_by_side(own, bundle.engine.searches.at_once, search):
+            record(found)
+        check_complete(options, members, results)
     if options.unknown == "copy":
         results |= _with_copies(bundle, results, options)
-    yield from (results[source.number] for source in sources)
+    for _, parts in groupby(range(len(sources)), lambda i: sources[i].number):
+        yield merge_parts([results[i] for i in parts])
+
+
+def merge_parts(parts: Sequence[TranslatedLine]) -> TranslatedLine:
+    """Return the translation of a line by those of its parts; of a line that was not divided, its own.
+
+    The n-th best output is made of the n-th best of every part, or of its last one; its log-probability and its score
+    are the sums of theirs.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    count = max(len(part.hypotheses) for part in parts)
+    rows = zip(*(_as_many(part.hypotheses, count) for part in parts), strict=True)
+    hypotheses = [
+        Hypothesis(
+            [token for each in row for token in each.tokens],
+            math.fsum(each.log_probability for each in row),
+            math.fsum(each.score for each in row),
+            all(each.ended for each in row),
+            tuple(text for each in row for text in each.copied),
+        )
+        for row in rows
+    ]
+    lines, gates = [part.source for part in parts], [part.gates for part in parts if part.gates is not None]
+    source = replace(
+        lines[0],
+        text=lines[0].whole or "",
+        ids=[token for line in lines for token in line.ids],
+        cut=sum(line.cut for line in lines),
+        terms=tuple(term for line in lines for term in line.terms),
+        whole=None,
+        parts=len(parts),
+    )
+    return TranslatedLine(
+        source, hypotheses, parts[0].tokenizer, np.concatenate(gates) if gates else None, None, (*parts,)
+    )
+
+
+def _as_many(found: Sequence[T], count: int) -> list[T]:
+    """The first items, filled up with the last one."""
+    return [found[min(i, len(found) - 1)] for i in range(count)]
 
 
 def _with_copies(bundle: Bundle, results: Mapping[int, TranslatedLine], options: Decoding) -> dict[int, TranslatedLine]:
@@ -210,20 +276,35 @@ def encoded_batch(
     bundle: Bundle, memory: Memory, numbers: list[int], lines: Sequence[SourceLine], options: Decoding
 ) -> EncodedBatch:
     """Return encoded lines with their maximum lengths; ``numbers`` are those of their results."""
-    limits = [maximum_length(line.kept, options, bundle.max_target_length + 1) for line in lines]
-    places = [line.number for line in lines]
+    most, places = bundle.max_target_length + 1, [line.number for line in lines]
+    needed = [len(line.prefix) + all_tokens(line.terms) + 1 for line in lines]
+    limits = [
+        min(max(maximum_length(line.kept, options, most), own), most) for line, own in zip(lines, needed, strict=True)
+    ]
+    required = None
+    if any(line.prefix for line in lines):
+        tokens, valid = pad([line.prefix for line in lines])
+        required = tokens.masked_fill(~valid, -1).to(bundle.device)
+    if required is not None and not strategy_of(options).keeps_prefixes:
+        raise UserError(
+            f"{STRATEGIES.title(options.method)} does not begin outputs with target prefixes",
+            where="--target-prefix",
+            hint="Leave it out, or choose another --method.",
+        )
     return EncodedBatch(
         memory,
         torch.tensor(limits, device=bundle.device),
         numbers,
         places,
-        allowed=_allowed(bundle, lines, options),
+        allowed=allowed_tokens(bundle, lines, options),
         given=bundle.frames.target.given,
         decoder_exits=bundle.model.plan.decoder_exits,
+        required=required,
+        terms=tuple(line.terms for line in lines),
     )
 
 
-def _allowed(bundle: Bundle, lines: Sequence[SourceLine], options: Decoding) -> Tensor | None:
+def allowed_tokens(bundle: Bundle, lines: Sequence[SourceLine], options: Decoding) -> Tensor | None:
     """Return (B, W) the tokens that may come out of each line; None: all. Blocks of documents need the separator."""
     shortlist = bundle.shortlist(options)
     if shortlist is None:
@@ -231,6 +312,8 @@ def _allowed(bundle: Bundle, lines: Sequence[SourceLine], options: Decoding) -> 
     allowed = shortlist.allowed([line.ids for line in lines])
     if (documents := bundle.recipe.data.documents) is not None:
         allowed[:, separator_id(bundle.tokenizers.target, documents.separator)] = True
+    for row, line in enumerate(lines):
+        allowed[row, [*line.prefix, *(token for term in line.terms for token in term.tokens)]] = True
     return allowed.to(bundle.device)
 
 

@@ -20,7 +20,7 @@ _NAMED = 5  # lines whose numbers a warning names
 
 
 @dataclass
-class _FoundLines:
+class FoundLines:
     """The lines of a kind: their number, and the first ones, numbered from 1."""
 
     count: int = 0
@@ -59,7 +59,7 @@ class UnusualText:
         self._side, self._name, self._continues = side, names.pop(side), bundle.recipe.data.is_language_model
         (self._other,) = names.values()
         self._longest = None if bundle.text is None else bundle.text.longest[SIDES.index(side)]
-        self._read, self._unknown, self._long, self._named = 0, _FoundLines(), _FoundLines(), _FoundLines()
+        self._read, self._unknown, self._long, self._named = 0, FoundLines(), FoundLines(), FoundLines()
         self._languages = bundle.tokenizers.language_names
         self._tokens = SideTokens(bundle.text, bundle.tokenizers, side)
 

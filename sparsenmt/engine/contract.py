@@ -33,12 +33,15 @@ class NextRules:
         never: all that it forbids, where that is the same for all hypotheses; None: it is not.
         pick: logits (B, U) -> the number (B) of one token, drawn or chosen, for one hypothesis a sentence; None: the
             most probable tokens come next.
+        required: (B) the token that comes next in each sentence, whatever is forbidden, with its log-probability;
+            negative: any may. ``never`` is None then. None: any may in every sentence.
     """
 
     tokens: Tensor
     forbid: Callable[[Tensor, Tensor], Tensor]
     never: Sequence[int] | None = None
     pick: Callable[[Tensor], Tensor] | None = None
+    required: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -74,13 +75,14 @@ class TorchEngine:
     def next_tokens(
         self, states: Tensor, scores: Tensor, cache: SearchCache, rules: NextRules, width: int
     ) -> Continuations:
-        tokens, gathered = rules.tokens, self._gathered(cache, states)
-        if gathered is not None:
-            tokens = gathered.places(tokens)
+        gathered = self._gathered(cache, states)
+        if gathered is not None:  # tokens by their places among the logits
+            required = None if rules.required is None else gathered.places(rules.required)
+            rules = replace(rules, tokens=gathered.places(rules.tokens), required=required)
         if rules.pick is not None:
-            found = self._picked(self._logits(states, gathered), scores, tokens, rules.forbid, rules.pick)
+            found = self._picked(self._logits(states, gathered), scores, rules, rules.pick)
         else:
-            found = self._best(states, scores, gathered, tokens, rules, width)
+            found = self._best(states, scores, gathered, rules, width)
         return found if gathered is None else (*found[:2], gathered.tokens[found[2]])
 
     def search(self, cache: SearchCache, limits: Tensor, rules: GreedyRules) -> GreedyOutputs:
@@ -141,45 +143,44 @@ class TorchEngine:
         return logits
 
     def _picked(
-        self,
-        logits: Tensor,
-        scores: Tensor,
-        tokens: Tensor,
-        forbid: Callable[[Tensor, Tensor], Tensor],
-        pick: Callable[[Tensor], Tensor],
+        self, logits: Tensor, scores: Tensor, rules: NextRules, pick: Callable[[Tensor], Tensor]
     ) -> Continuations:
         """`next_tokens` with ``pick``: scores (B, 1); NaN for all sentences if any normalizer is not finite."""
         normalizer = log_normalizer(logits, self.kernels)
         if not bool(normalizer.isfinite().all()):
             none = scores.new_zeros(scores.shape, dtype=torch.long)
             return torch.full_like(scores, torch.nan), none, none
-        picked = pick(forbid(logits, tokens))[:, None]
+        picked = pick(_forbid(rules, rules.tokens, rules.required, logits))[:, None]
         return scores + (logits.gather(1, picked) - normalizer), torch.zeros_like(picked), picked
 
     def _best(
-        self,
-        states: Tensor,
-        scores: Tensor,
-        gathered: GatheredRows | None,
-        tokens: Tensor,
-        rules: NextRules,
-        width: int,
+        self, states: Tensor, scores: Tensor, gathered: GatheredRows | None, rules: NextRules, width: int
     ) -> Continuations:
-        """`next_tokens` without ``pick``, a few sentences at a time; tokens (B * J, T), numbered as the logits are."""
+        """`next_tokens` without ``pick``, a few sentences at a time; tokens of ``rules`` are numbered as the logits."""
         sentences, opened = scores.shape
         parts = -(-states.shape[0] // _ROWS) if states.device.type == "cpu" else 1
         each, found = -(-sentences // parts), []
         for first in range(0, sentences, each):
             rows, chosen = slice(first * opened, (first + each) * opened), slice(first, first + each)
-            logits, forbid = self._logits(states[rows], gathered, chosen), partial(_forbid, rules, tokens[rows])
+            required = None if rules.required is None else rules.required[chosen]
+            forbid = partial(_forbid, rules, rules.tokens[rows], required)
+            logits = self._logits(states[rows], gathered, chosen)
             found.append(candidates(logits, scores[chosen], forbid, rules.never, width, self.kernels))
         best, parents, continuations = (torch.cat(part) for part in zip(*found, strict=True))
         return best, parents, continuations
 
 
-def _forbid(rules: NextRules, tokens: Tensor, logits: Tensor) -> Tensor:
-    """`NextRules.forbid` with the tokens first, to be bound."""
-    return rules.forbid(logits, tokens)
+def _forbid(rules: NextRules, tokens: Tensor, required: Tensor | None, logits: Tensor) -> Tensor:
+    """Forbid tokens, in place, as `NextRules` says of some rows: tokens (N, T), required (B), logits (N, U)."""
+    if required is None:
+        return rules.forbid(logits, tokens)
+    wanted = required.repeat_interleave(len(logits) // len(required))
+    rows = (wanted >= 0).nonzero().squeeze(1)
+    own = logits[rows, wanted[rows]]
+    logits = rules.forbid(logits, tokens)
+    logits[rows] = -math.inf
+    logits[rows, wanted[rows]] = own
+    return logits
 
 
 def _wide(states: Tensor) -> torch.dtype:

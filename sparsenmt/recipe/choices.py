@@ -33,6 +33,7 @@ LARGEST_BEAM = 10_000
 DecodingDtype = Literal["auto", "fp32", "bf16", "int8"]
 LengthPenalty = Literal["gnmt", "average", "none"]
 UnknownTokens = Literal["allow", "forbid", "copy"]
+LongLines = Literal["split", "cut", "refuse"]
 NO_SHORTLIST, OWN_SHORTLIST = "none", "model"
 """Values of `decoding.shortlist` that are no file."""
 SignificanceMethod = Literal["bootstrap", "randomization"]

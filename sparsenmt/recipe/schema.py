@@ -29,6 +29,7 @@ from sparsenmt.recipe.choices import (
     OWN_SHORTLIST,
     DecodingDtype,
     LengthPenalty,
+    LongLines,
     Preset,
     ScoringTokenizer,
     UnknownTokens,
@@ -367,10 +368,18 @@ class Decoding(Section):
         "a file of `sparsenmt shortlist`; `none`, and by default: all. Scores of given translations use all.",
     )
 
+    long: LongLines | None = Field(
+        None,
+        description="Sources longer than those of the training text. `split`: each of their sentences is translated by "
+        "itself, in parts if it is beyond `data.filters.max_length` or the positions; `cut`: tokens beyond the "
+        "positions are left out; `refuse`: an error. Default: `split`, but `cut` with "
+        "`data.filters.max_source_length`.",
+    )
+
     younger = frozenset(
         {
             *("segment_length", "segment_memory", "source_language", "target_language", "shortlist", "max_lines"),
-            *("draft_tokens", "draft_layers", "exit_confidence"),
+            *("draft_tokens", "draft_layers", "exit_confidence", "long"),
         }
     )
 
@@ -386,6 +395,11 @@ class Decoding(Section):
         elif (path := self.shortlist_file) is not None and path.is_file():
             found["shortlist"] = sha256_file(path)
         return found
+
+    @property
+    def undivided(self) -> Decoding:
+        """These settings for lines that cannot be translated in parts."""
+        return self if self.long == "refuse" else self.model_copy(update={"long": "cut"})
 
     @property
     def own_shortlist(self) -> bool:

@@ -15,7 +15,7 @@ TASK_KEYS: dict[str, tuple[str, ...]] = {
         *("data.documents", "training.accumulate_tokens", "training.validation.tokenize"),
         "training.guided_alignment",
         *("training.validation.beam_size", "training.validation.max_sentences", "decoding.encoder_layers"),
-        *("decoding.source_language", "decoding.target_language", "decoding.shortlist"),
+        *("decoding.source_language", "decoding.target_language", "decoding.shortlist", "decoding.long"),
     ),
     "language_model": (
         *("model.segment_memory", "training.streams", "training.segment_length"),

@@ -79,5 +79,5 @@ def test_one_line_of_a_stream_is_cut(cut: Result, command: Run) -> None:
 
 def test_what_the_positions_cut_is_named_line_by_line(command: Run, workspace: Path) -> None:
     write_lines("long", ["a " * 3000])
-    result = command("decode", "model", "-i", "long", "--batch-tokens", "9999")
+    result = command("decode", "model", "-i", "long", "--batch-tokens", "9999", "--long", "cut")
     assert result.err == "warning: line 1 is too long: 1023 of 3000 tokens are translated\n"

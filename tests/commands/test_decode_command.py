@@ -76,7 +76,7 @@ def test_order_does_not_depend_on_batches(command: Run, workspace: Path) -> None
 
 def test_a_line_that_is_too_long_is_cut(command: Run) -> None:
     given = text(["one", "a " * 3000, "two"])
-    result = command("decode", "model", "--method", "greedy", "--max-length-factor", "0", stdin=given)
+    result = command("decode", "model", "--method", "greedy", "--max-length-factor", "0", "--long", "cut", stdin=given)
     assert (result.code, len(result.lines)) == (0, 3)
     assert result.err == "warning: line 2 is too long: 1023 of 3000 tokens are translated\n"
 
@@ -253,7 +253,7 @@ def test_invalid_utf8_on_stdin(refused: Callable[..., str]) -> None:
 def test_lines_of_a_megabyte(command: Run) -> None:
     """Words, one word, and zeros, which most tokenizers take for spaces or for a single unknown piece."""
     given = b"a\n" + b"ab c " * 200_000 + b"\n" + b"x" * 10**6 + b"\n" + bytes(10**6) + b"\nlast"
-    arguments = ["--method", "greedy", "--max-length-factor", "0"]
+    arguments = ["--method", "greedy", "--max-length-factor", "0", "--long", "cut"]
     result = command("decode", "model", *arguments, stdin=given)
     assert (result.code, len(result.lines)) == (0, 5)
     cut = [line.split(" is too long: 1023 of ")[0] for line in result.err.split("\n")]

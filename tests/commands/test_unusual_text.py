@@ -36,17 +36,20 @@ def test_longer_lines_are_counted_and_named(command: Run, workspace: Path) -> No
         (workspace / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     source = f"7 of 9 lines are longer than every source of the training text, {text.longest[0]} tokens "
     source += "(lines 2, 5, 6, 7, 8, ...): their outputs may break off or repeat words; divide such lines\n"
-    assert command("decode", "model", "-i", "long").err == f"warning: {source}"
-    assert command("decode", "model", "-i", "long", "-o", "out", "--window", "2").err == f"warning: {source}"
+    divided = "7 lines were longer than what the model was trained on, and translated in parts (decoding.long): "
+    divided += "lines 2, 5, 6, 7, 8, ...\n"
+    for options, told in ([], divided), (["--long", "cut"], f"warning: {source}"):
+        assert command("decode", "model", "-i", "long", *options).err == told
+        assert command("decode", "model", "-i", "long", "-o", "out", "--window", "2", *options).err == told
     target = f"7 of 9 lines are longer than every target of the training text, {text.longest[1]} tokens "
     for arguments, warning in (
-        (["score", "--model", "model", "--source", "long", "--reference", "long.de"], f"warning: long: {source}"),
+        (["score", "--model", "model", "--source", "long", "--reference", "long.de"], f"long: {divided}"),
         (["score", "--model", "model", "--source", "long", "--target", "long.de"], f"warning: long: {source}"),
         (
             ["score", "--model", "model", "--source", "corpus/ten.en", "--target", "long.de"],
             f"warning: long.de: {target}",
         ),
-        (["compare", "model", "--source", "long", "--reference", "long.de", "--no-speed"], f"model: long: {source}"),
+        (["compare", "model", "--source", "long", "--reference", "long.de", "--no-speed"], f"model: long: {divided}"),
         (["contrast", "model", "--source", "long", "--correct", "long.de", "--incorrect", "corpus/ten.en"], source),
         (["analyze", "density", "model", "-i", "long"], f"warning: long: {source}"),
     ):
@@ -59,7 +62,7 @@ def test_longer_lines_are_counted_and_named(command: Run, workspace: Path) -> No
 def test_a_model_of_an_earlier_version_opens_and_says_nothing(command: Run, workspace: Path) -> None:
     change_manifest(workspace, text=None)
     assert open_model(workspace / "model").text is None
-    assert command("decode", "model", stdin=f"{LONG}\n".encode()).err == ""
+    assert command("decode", "model", "--long", "cut", stdin=f"{LONG}\n".encode()).err == ""
     assert command("decode", "model", "-i", "corpus/test.de").err == ""
 
 

@@ -222,6 +222,8 @@ class TinyBundle:
     given_shortlist: Shortlist | None = None
     built: Engine | None = None
     others: tuple[Any, ...] = ()
+    longest: tuple[int, int] | None = None
+    """`Bundle.whole_lengths`; None: what the positions hold."""
 
     @cached_property
     def engine(self) -> Engine:
@@ -242,6 +244,10 @@ class TinyBundle:
     @property
     def max_source_length(self) -> int:
         return self.max_positions - 1 - self.frames.source.size
+
+    @property
+    def whole_lengths(self) -> tuple[int, int]:
+        return self.longest or (self.max_source_length, self.max_source_length)
 
     @property
     def max_target_length(self) -> int:

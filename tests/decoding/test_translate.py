@@ -130,7 +130,7 @@ def test_odd_line_ends_inside_a_line_are_data() -> None:
 def test_too_long_lines_are_cut_and_named() -> None:
     bundle = tiny_bundle(6, max_positions=10)
     line = "Katzen spielen dort"
-    (found,) = translate(bundle, [line])
+    (found,) = translate(bundle, [line], long="cut")
     assert found.source.cut == len(bundle.tokenizers.source.encode(line)) - 9
     assert len(found.source.ids) == 10
     cut = bundle.tokenizers.source.decode(found.source.ids[:-1])
@@ -141,7 +141,7 @@ def test_too_long_lines_are_cut_and_named() -> None:
 def test_minimum_length_beyond_the_positions() -> None:
     bundle = tiny_bundle(7, max_positions=12)
     for method in METHODS:
-        for found in translate(bundle, LINES[:3], **method, min_length=50):
+        for found in translate(bundle, LINES[:3], **method, min_length=50, long="cut"):
             assert all(len(each.tokens) == 12 and not each.ended for each in found.hypotheses)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from sparsenmt.assemble.model_directory import used_plugins
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import text_windows, write_lines
 from sparsenmt.decoding import documents as document_decoding
+from sparsenmt.decoding.alternatives import find_alternatives
 from sparsenmt.decoding.continuations import Continuation, continue_lines
 from sparsenmt.decoding.disabled_heads import read_disabled_heads
 from sparsenmt.decoding.documents import (
@@ -31,9 +34,10 @@ from sparsenmt.decoding.documents import (
     translate_blocks,
     translate_documents,
 )
-from sparsenmt.decoding.inputs import cut_summary, cut_warning
+from sparsenmt.decoding.inputs import cut_summary, cut_warning, parts_summary
+from sparsenmt.decoding.term_counts import TermCounts
 from sparsenmt.decoding.translate import WINDOW, TranslatedLine, translate_lines
-from sparsenmt.decoding.unusual_text import LostSpaces, UnusualText
+from sparsenmt.decoding.unusual_text import FoundLines, LostSpaces, UnusualText
 from sparsenmt.depth_selector.selector import open_selector
 from sparsenmt.engine.build import dtype_name
 from sparsenmt.engine.numerics import numerics, numerics_changes
@@ -56,6 +60,7 @@ from sparsenmt.workflows.decoding.input_text import (
 from sparsenmt.workflows.decoding.output_lines import render_block, render_line
 from sparsenmt.workflows.decoding.search_options import search_options
 from sparsenmt.workflows.decoding.shared_windows import CPU, SharedWindows, check_shared_input, join_workers
+from sparsenmt.workflows.decoding.target_constraints import TargetConstraints
 
 
 @from_fields(DecodeRequest, DecodeRequest.of)
@@ -110,6 +115,7 @@ class _Tally:
         self._lost = LostSpaces()
         self._limit = bundle.max_source_length if bundle.cuts_by_choice else None
         self._cut = 0
+        self._divided, self._terms = FoundLines(), TermCounts()
         self._warnings: list[str] = []
 
     def add(self, translation: TranslatedLine) -> None:
@@ -129,12 +135,17 @@ class _Tally:
             if each.layers is not None:
                 count = len(each.tokens) + each.ended
                 self._layers += (each.layers * count, count)
+        if source.parts > 1:
+            self._divided.add(1, [source.number + 1])
+        self._terms.add(translation)
 
     def as_json(self) -> dict[str, Any]:
         """Return the counts and the collected warnings, for `merge`."""
         return {
             "warnings": self._warnings,
             "cut": self._cut,
+            "divided": asdict(self._divided),
+            "terms": asdict(self._terms),
             "unusual": self._unusual.as_json(),
             "lost": self._lost.found,
             "mismatches": asdict(self.mismatches),
@@ -147,6 +158,8 @@ class _Tally:
         for warning in other["warnings"]:
             notify(warning)
         self._cut += other["cut"]
+        self._divided.add(**other["divided"])
+        self._terms.merge(**other["terms"])
         self._unusual.merge(other["unusual"])
         self._lost.merge(None if other["lost"] is None else (*other["lost"],))
         self.mismatches.merge(other["mismatches"])
@@ -166,6 +179,10 @@ class _Tally:
         """Report how many lines the recipe cut, what is unusual in the text, and how many prompts lost spaces."""
         if self._cut and self._limit is not None:
             notify(cut_summary(self._cut, self._limit))
+        if self._divided.count:
+            notify(parts_summary(self._divided))
+        if (terms := self._terms.summary()) is not None:
+            notify(terms)
         for warning in self._unusual.warnings(unknown=not self._told):
             notify(warning)
         if (lost := self._lost.warning()) is not None:
@@ -180,13 +197,14 @@ class _Translator:
 
     def __init__(self, request: DecodeRequest, bundle: Bundle, shared: SharedWindows) -> None:
         self.request, self.bundle, self.shared = request, bundle, shared
-        refused = {"--tags": request.tags, "--documents": request.documents, "--depth": request.select_depth}
+        refused: dict[str, object] = {"--tags": request.tags, "--documents": request.documents}
         refused |= {f"--{name}": value for name, value in request.aligned.items()}
+        refused |= {"--depth": request.select_depth, **request.given}
         self.options = search_options(
             bundle,
             request.model,
             request.settings,
-            n_best=request.n_best,
+            n_best=1 if request.alternatives is not None else request.n_best,
             encoder_layers=request.encoder_layers,
             decoder_layers=request.decoder_layers,
             without_meaning=refused,
@@ -198,10 +216,13 @@ class _Translator:
         self.window = request.window or (1 if request.input is None and sys.stdin.isatty() else usual)
         self.aligner = None
         if request.aligned:
+            self.options = self.options.undivided
             self.aligner = OutputAligner.of(bundle, self.options, request.alignment_head, self.window)
         self.tags = open_tag_file(request.tags, bundle)
-        if self.tags is not None and request.input is not None and request.input.is_file():
-            for _ in attach(read_text(request.input), request.input, self.tags):
+        self.constraints = TargetConstraints(request, bundle, self.options)
+        beside = self.tags is not None or request.target_prefix is not None
+        if beside and request.input is not None and request.input.is_file():
+            for _ in self._lines(0):
                 pass
 
     def translate(self, first: int, total: int | None) -> Iterator[tuple[int, list[str]]]:
@@ -235,12 +256,20 @@ class _Translator:
     def _lines(self, first: int) -> Iterator[InputLine]:
         """Yield the lines of the input from line ``first`` (from 0) on, with tags and documents."""
         texts = islice(read_text(self.request.input), first, None)
-        return attach(texts, self.request.input or "stdin", self.tags, self.request.documents, first=first)
+        name = self.request.input or "stdin"
+        lines = attach(texts, name, self.tags, self.request.documents, first=first)
+        return self.constraints.attach(lines, name, first)
 
     def _translate_lines(
         self, lines: Iterable[InputLine], advance: Callable[[int], object], tally: _Tally
     ) -> Iterator[tuple[int, list[str]]]:
         """Translate lines one by one; yields as `translate` does."""
+        if (position := self.request.alternatives) is not None:
+            find = partial(find_alternatives, position=position, count=self.request.n_best, window=self.window)
+            for other in find(self.bundle, lines, self.options, advance=advance):
+                tally.add(other.translation)
+                yield 1, [json.dumps(other.as_json(), ensure_ascii=False, allow_nan=False)]
+            return
         request, several = self.request, self.options.max_lines != 1
         translate = translate_lines if self.selector is None else self.selector.translate
         if self.bundle.recipe.data.is_language_model:
@@ -326,6 +355,7 @@ class _Translator:
             "n_best": self.request.n_best,
             "json": self.request.as_json,
             **({} if self.aligner is None else {**self.request.aligned, "heads": asdict(self.aligner.heads)}),
+            **self.constraints.record(),
             "sparsenmt": __version__,
         }
 

@@ -23,11 +23,12 @@ from sparsenmt.workflows.decoding.input_text import (
     check_companion,
     read_text,
 )
+from sparsenmt.workflows.decoding.target_constraints import TargetOptions
 
 
 @dataclass(frozen=True)
-class DecodeRequest(ModelOptions):
-    """The arguments of `decode`.
+class DecodeRequest(TargetOptions, ModelOptions):
+    """The arguments of `decode`; those of single translations as in `TargetOptions`.
 
     Args:
         input: text to translate; None: standard input.
@@ -110,8 +111,8 @@ class DecodeRequest(ModelOptions):
     def check(self) -> None:
         """Raise UserError for options and files that do not fit one another, before the model is loaded."""
         self.members.check()
-        for name, value in (("--depth", self.select_depth), ("--documents", self.documents)):
-            if value and len(self.members):
+        for name, used in (("--depth", self.select_depth), ("--documents", self.documents)):
+            if used and len(self.members):
                 what = "is given beside an ensemble, which reads single lines with fixed depths"
                 raise UserError(what, where=name, hint="Leave one of the two out.")
         if self.output is None and sys.stdout is None:
@@ -123,8 +124,19 @@ class DecodeRequest(ModelOptions):
             file = None  # cannot be read twice; a terminal may be the output, too
         if file is not None:
             check_readable(file)
-        check_outputs({"--output": self.output}, [file, self.tags, self.documents])
+        beside = [self.tags, self.documents, self.target_prefix, self.glossary]
+        check_outputs({"--output": self.output}, [file, *beside])
+        TargetOptions.check(self)
+        if self.documents is not None:
+            self.refuse_beside("--documents", "which translates blocks of lines")
+        undivided = {"--documents": self.documents, "--alternatives": self.alternatives}
+        undivided |= {f"--{name}": value for name, value in self.aligned.items()}
+        for option, value in undivided.items():
+            if self.settings.get("long") == "split" and value is not None:
+                raise UserError("divides lines", where="--long split", hint=f"Leave it out beside {option}.")
         if self.select_depth:
+            if self.alternatives is not None:
+                self.refuse_beside("--depth", "which chooses for whole translations")
             for side, layers in (("encoder", self.encoder_layers), ("decoder", self.decoder_layers)):
                 if layers is not None:
                     hint = "Leave one of the two out."

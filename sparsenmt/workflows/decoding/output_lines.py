@@ -36,7 +36,7 @@ def render_line(
     if not as_json:
         written = zip(pairs, links, strict=True)
         return [f"{number} ||| {text} ||| {hypothesis.score:.6f}{link}" for (text, hypothesis), link in written]
-    hypotheses = [{"text": text, **_scores_as_json(hypothesis)} for text, hypothesis in pairs]
+    hypotheses = [{"text": text, **hypothesis.scores} for text, hypothesis in pairs]
     line: dict[str, Any] = {"line": number + 1, "source": translation.source.text, "hypotheses": hypotheses}
     if aligned is not None and request.alignments is not None:
         line["source_words"] = list(aligned.pairs[0].source.words)
@@ -60,24 +60,10 @@ def render_block(found: BlockTranslation, n_best: int, as_json: bool) -> list[st
             for index, sentence in enumerate(sentences)
             for texts, hypothesis in pairs
         ]
-    hypotheses = [{"texts": texts, **_scores_as_json(hypothesis)} for texts, hypothesis in pairs]
+    hypotheses = [{"texts": texts, **hypothesis.scores} for texts, hypothesis in pairs]
     source = [sentence.texts[0] for sentence in sentences]
     line = {**block_place(found.block), "source": source, "hypotheses": hypotheses}
     return [json.dumps(line, ensure_ascii=False, allow_nan=False)]
-
-
-def _scores_as_json(hypothesis: Hypothesis) -> dict[str, Any]:
-    """Return score (length-normalised), log-probability (natural), number of tokens, and if `</s>` ended it.
-
-    With them the decoder layers of a token, where they differ.
-    """
-    return {
-        "score": hypothesis.score,
-        "log_probability": hypothesis.log_probability,
-        "pieces": len(hypothesis.tokens),
-        "ended": hypothesis.ended,
-        **({} if hypothesis.layers is None else {"decoder_layers": hypothesis.layers}),
-    }
 
 
 def block_place(block: DocumentBlock) -> dict[str, Any]:

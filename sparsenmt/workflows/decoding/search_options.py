@@ -78,7 +78,7 @@ def search_options(
     """
     if bundle.recipe.data.is_language_model:
         refused = {"--encoder-layers": encoder_layers, "--unknown copy": settings.get("unknown") == "copy"}
-        refused |= {"--shortlist": settings.get("shortlist"), **(without_meaning or {})}
+        refused |= {"--shortlist": settings.get("shortlist"), "--long": settings.get("long"), **(without_meaning or {})}
         _check_continuation(bundle, model, refused)
     elif settings.get("max_lines") is not None:
         raise UserError(

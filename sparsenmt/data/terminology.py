@@ -1,0 +1,167 @@
+"""A glossary: terms of the source language and what they are in the target language, found in source lines.
+
+A term is found where its words stand in the line, whole and in its order; spaces between them do not count. A term that
+is written in lower case matches any case, another one its own. Scanning from the left, the longest term is taken, and
+the next one begins behind it; a term that occurs twice in a line counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparsenmt.data.text import StrPath, read_lines
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
+from sparsenmt.data.vocabulary import UNK
+from sparsenmt.data.word_spaces import is_symbol, word_spans
+from sparsenmt.errors import UserError, printable
+
+_COLUMNS = 2
+
+
+@dataclass(frozen=True)
+class WordEdges:
+    """The edges of words in a vocabulary.
+
+    Args:
+        ends: (V,) tokens with a letter or digit at their end.
+        continues: (V,) tokens that start no word and have one at their beginning. Symbols of scripts without spaces are
+            no such letters.
+    """
+
+    ends: NDArray[np.bool_]
+    continues: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> WordEdges:
+        """Find the edges in the vocabulary of a tokenizer."""
+        names, starts = tokenizer.pieces(range(tokenizer.size)), tokenizer.word_starts
+        ends = [name[-1:].isalnum() and not is_symbol(name[-1]) for name in names]
+        begins = [name[:1].isalnum() and not is_symbol(name[0]) for name in names]
+        return cls(np.array(ends), np.array(begins) & ~starts)
+
+    def joined(self, before: int, token: int) -> bool:
+        """Return True if two tokens, one behind the other, are parts of one word."""
+        return bool(self.ends[before] and self.continues[token])
+
+
+@dataclass(frozen=True)
+class Term:
+    """A term of a glossary, or its place in a line.
+
+    Args:
+        source, target: its texts.
+        tokens: of the target.
+        bonus: what a token of it adds to the score of an output, in nats; None: the term must stand in the output.
+        edges: the edges of the words of the target's vocabulary.
+        span: its first and past-the-last character in the line.
+    """
+
+    source: str
+    target: str
+    tokens: tuple[int, ...]
+    bonus: float | None = field(compare=False)
+    edges: WordEdges = field(repr=False, compare=False)
+    span: tuple[int, int] = (0, 0)
+
+
+class Glossary:
+    """The terms of a file with lines ``source term<TAB>target term``; blank lines are skipped.
+
+    Args:
+        tokenizer: of the target.
+        most: tokens of the longest target term that an output can hold.
+        bonus: of every term, see `Term`.
+
+    Raises:
+        UserError: a line does not have two columns, a term has two targets, or an output cannot have a target term.
+    """
+
+    def __init__(self, path: StrPath, tokenizer: Tokenizer, most: int, bonus: float | None) -> None:
+        self._terms: dict[tuple[str, ...], dict[tuple[str, ...], Term]] = {}  # by words in lower case, by words
+        self._longest, edges = 0, WordEdges.of(tokenizer)
+        lines: dict[tuple[str, ...], int] = {}
+        for number, line in enumerate(read_lines(path), start=1):
+            if not line.strip():
+                continue
+            where = f"{path}, line {number:,}"
+            columns = [column.strip() for column in line.rstrip("\r").split("\t")]
+            if len(columns) != _COLUMNS or not all(columns):
+                hint = "Write a source term, one tab, and its target term."
+                raise UserError("the line does not have two columns", where=where, hint=hint)
+            words, tokens = _words(columns[0]), known_tokens(columns[1], tokenizer, most, where)
+            term = Term(columns[0], columns[1], tokens, bonus, edges)
+            same = self._terms.setdefault(tuple(word.lower() for word in words), {})
+            if same.setdefault(words, term).target != term.target:
+                raise UserError(
+                    f"'{printable(term.source)}' has another target in line {lines[words]:,}",
+                    where=where,
+                    hint="Keep one of the two lines.",
+                )
+            lines.setdefault(words, number)
+            self._longest = max(self._longest, len(words))
+        if not lines:
+            raise UserError("has no terms", where=str(path), hint="Write one a line: source term, tab, target term.")
+
+    def find(self, text: str) -> tuple[Term, ...]:
+        """Return the terms of a line with their places, in their order."""
+        spans, found, begin = word_spans(text), dict[tuple[int, ...], Term](), 0
+        words = tuple(text[slice(*span)] for span in spans)
+        lower = tuple(word.lower() for word in words)
+        while begin < len(words):
+            for end in range(min(begin + self._longest, len(words)), begin, -1):
+                same = self._terms.get(lower[begin:end], {})
+                term = same.get(words[begin:end], same.get(lower[begin:end]))
+                if term is not None:
+                    place = replace(term, span=(spans[begin][0], spans[end - 1][1]))
+                    found.setdefault(term.tokens, place)
+                    begin = end - 1
+                    break
+            begin += 1
+        return tuple(found.values())
+
+
+def stands(term: Term, text: str, tokenizer: Tokenizer) -> bool:
+    """Return True if the words of a target term stand in an output, as the tokenizer writes them."""
+    wanted, words = _words(tokenizer.decode(term.tokens)), _words(text)
+    return any(words[i : i + len(wanted)] == wanted for i in range(len(words) - len(wanted) + 1))
+
+
+def terms_within(terms: Iterable[Term], begin: int, end: int) -> tuple[Term, ...]:
+    """Return the terms that stand in a part of a line, from one character to another, with their places in it."""
+    inside = (term for term in terms if begin <= term.span[0] and term.span[1] <= end)
+    return tuple(replace(term, span=(term.span[0] - begin, term.span[1] - begin)) for term in inside)
+
+
+def known_tokens(text: str, tokenizer: Tokenizer, most: int, where: str) -> tuple[int, ...]:
+    """Return the tokens of a text that an output must contain.
+
+    Args:
+        most: of them that an output can hold.
+        where: the place of the text, for messages.
+
+    Raises:
+        UserError: the vocabulary does not have its symbols, or it is too long.
+    """
+    tokens = tuple(tokenizer.encode(text))
+    if UNK in tokens:
+        unknown = printable("".join(unknown_texts(tokenizer, text)))
+        hint = "Write it with letters and words of the model's training text."
+        raise UserError(f"the target vocabulary does not have '{unknown}'", where=where, hint=hint)
+    if len(tokens) > most:
+        raise UserError(
+            f"{len(tokens):,} tokens are more than an output can have: {most:,}", where=where, hint="Shorten it."
+        )
+    return tokens
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text[begin:end] for begin, end in word_spans(text))
+
+
+def all_tokens(terms: Sequence[Term]) -> int:
+    """Return the number of tokens of terms."""
+    return sum(len(term.tokens) for term in terms)

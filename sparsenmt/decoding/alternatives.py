@@ -1,0 +1,160 @@
+"""Other words at a position of a translation, and what would follow them.
+
+The words before the position are those of the model's best output. Of the tokens that may come next and begin a word,
+the most probable ones are taken; each output is completed by the search, and outputs with the same word are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from sparsenmt.assemble.bundle import Bundle
+from sparsenmt.data.batching import length_batches, pad
+from sparsenmt.data.input_line import InputLine
+from sparsenmt.data.text import text_windows
+from sparsenmt.data.vocabulary import EOS
+from sparsenmt.data.word_boundaries import word_ids
+from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source
+from sparsenmt.decoding.scores import never
+from sparsenmt.decoding.translate import WINDOW, TranslatedLine, allowed_tokens, translate_lines
+from sparsenmt.recipe.schema import Decoding
+
+_TRIED = 2  # tokens for each alternative: some begin the same word
+_HINT = "Split the line."
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A word at the position.
+
+    Args:
+        probability: of its first token, after the words before.
+        translation: with the word, completed.
+    """
+
+    word: str
+    probability: float
+    translation: TranslatedLine
+
+
+@dataclass(frozen=True)
+class LineAlternatives:
+    """The alternatives in a line, the most probable first; none if the translation has not as many words.
+
+    Args:
+        translation: the best one.
+        position: of the word, from 1.
+        prefix: the words before the position.
+    """
+
+    translation: TranslatedLine
+    position: int
+    prefix: str
+    found: tuple[Alternative, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the line, numbered from 1, with its translation and the alternatives."""
+        others = [
+            {
+                "word": each.word,
+                "probability": each.probability,
+                "text": each.translation.text,
+                **each.translation.hypotheses[0].scores,
+            }
+            for each in self.found
+        ]
+        source = self.translation.source
+        line = {"line": source.number + 1, "source": source.text, "text": self.translation.text}
+        return {**line, "position": self.position, "prefix": self.prefix, "alternatives": others}
+
+
+def find_alternatives(
+    bundle: Bundle,
+    lines: Iterable[InputLine],
+    options: Decoding,
+    *,
+    position: int,
+    count: int,
+    advance: Callable[[int], object] | None = None,
+    window: int = WINDOW,
+) -> Iterator[LineAlternatives]:
+    """Find alternatives in the translation of every line, in order. Long lines are cut, not divided.
+
+    Args:
+        position: of a word of the translation, from 1.
+        count: alternatives in a line, at most.
+        advance, window: as for `translate_lines`.
+
+    Raises:
+        UserError: as `translate_lines`.
+    """
+    options = options.undivided
+    for batch in text_windows(lines, window, lambda line: len(line.text)):
+        found = list(translate_lines(bundle, batch, options, window=len(batch)))
+        prefixes = [_words_before(each, position) for each in found]
+        places = [i for i, each in enumerate(found) if not each.source.empty and prefixes[i] is not None]
+        sources, own = [found[i].source for i in places], [prefixes[i] or [] for i in places]
+        tried = _next_tokens(bundle, sources, own, options, _TRIED * count)
+        begun = [
+            (i, [*prefix, token], p) for i, prefix, row in zip(places, own, tried, strict=True) for token, p in row
+        ]
+        again = [replace(batch[i], number=n, prefix=tuple(tokens)) for n, (i, tokens, _) in enumerate(begun)]
+        completed = translate_lines(bundle, again, options, window=max(len(again), 1))
+        words: list[dict[str, Alternative]] = [{} for _ in batch]
+        for (i, _, probability), each in zip(begun, completed, strict=True):
+            word = _word_at(each, position)
+            words[i].setdefault(word, Alternative(word, probability, each))
+        for each, prefix, others in zip(found, prefixes, words, strict=True):
+            kept = tuple(others.values())[:count]
+            yield LineAlternatives(each, position, each.tokenizer.decode(prefix or []), kept)
+        if advance:
+            advance(len(batch))
+
+
+def _words_before(found: TranslatedLine, position: int) -> list[int] | None:
+    """The tokens of the best output before a word; None: it has fewer words."""
+    tokens = found.hypotheses[0].tokens
+    numbers = word_ids(tokens, found.tokenizer).tolist()
+    if (numbers[-1] + 1 if numbers else 0) < position - 1:
+        return None
+    return [token for token, number in zip(tokens, numbers, strict=True) if number < position - 1]
+
+
+def _word_at(found: TranslatedLine, position: int) -> str:
+    tokens = found.hypotheses[0].tokens
+    numbers = word_ids(tokens, found.tokenizer).tolist()
+    return found.tokenizer.decode([token for token, own in zip(tokens, numbers, strict=True) if own == position - 1])
+
+
+@torch.inference_mode()
+def _next_tokens(
+    bundle: Bundle, lines: Sequence[SourceLine], prefixes: Sequence[list[int]], options: Decoding, count: int
+) -> list[list[tuple[int, float]]]:
+    """The most probable tokens after each prefix that begin a word, with their probabilities."""
+    found: list[list[tuple[int, float]]] = [[] for _ in lines]
+    engine, frame, target = bundle.engine, bundle.frames.target, bundle.tokenizers.target
+    starts = torch.from_numpy(target.word_starts).to(bundle.device)
+    lengths = [max(len(line.ids), len(prefix)) for line, prefix in zip(lines, prefixes, strict=True)]
+    for chosen in length_batches(lengths, options.batch_tokens):
+        own = [lines[i] for i in chosen]
+        with describe_out_of_memory(own, "read along", batch_tokens=options.batch_tokens, single_hint=_HINT):
+            memory = engine.encode(make_source(bundle, own), exits=options.encoder_exits).memory
+            inputs, valid = pad([[*frame.given, *prefixes[i]] for i in chosen])
+            cache = engine.new_cache(memory, exits=options.decoder_exits, at_once=True)
+            states = engine.step(inputs.to(bundle.device), cache)
+            last = states[torch.arange(len(chosen)), valid.sum(1).to(states.device) - 1]  # (B, D)
+            scores = engine.project(last).double().softmax(-1)  # (B, V)
+        scores[:, [*never(options), EOS]] = 0
+        if (allowed := allowed_tokens(bundle, own, options)) is not None:
+            scores = scores.masked_fill(~allowed, 0)
+        if target.keeps_word_boundaries:  # another token would change the word before
+            continued = torch.tensor([bool(prefixes[i]) for i in chosen], device=scores.device)
+            scores = scores.masked_fill(continued[:, None] & ~starts, 0)
+        values, tokens = scores.topk(min(count, scores.shape[1]), -1)
+        for i, row, own_values in zip(chosen, tokens.tolist(), values.tolist(), strict=True):
+            found[i] = [(token, value) for token, value in zip(row, own_values, strict=True) if value > 0]
+    return found

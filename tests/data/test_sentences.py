@@ -1,0 +1,62 @@
+"""A long text is divided at sentence ends first, and every part that can be short enough is."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from sparsenmt.data.sentences import divide
+
+
+def words(texts: Sequence[str]) -> list[int]:
+    return [len(text.split()) for text in texts]
+
+
+def letters(texts: Sequence[str]) -> list[int]:
+    return [len(text) for text in texts]
+
+
+def parts(text: str, several: int, most: int, count: object = words) -> list[str]:
+    return [text[slice(*span)] for span in divide(text, count, several, most)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One two. Three four! Five? Six", ["One two.", "Three four!", "Five?", "Six"]),
+        ('He said "Go." Then he left.  Yes…', ['He said "Go."', "Then he left.", "Yes…"]),
+        ("Mr. Smith and Dr. J. Doe met. Then", ["Mr. Smith and Dr. J. Doe met.", "Then"]),
+        ("am 3. Mai kam er. Um 17 Uhr", ["am 3. Mai kam er.", "Um 17 Uhr"]),
+        ("z.B. Haus, e.g. house. the end follows here", ["z.B. Haus, e.g. house. the end follows here"]),
+        ("all is lower. still two sentences", ["all is lower.", "still two sentences"]),
+        ("a tokenised text . And more .", ["a tokenised text .", "And more ."]),
+        ("これは。それは！あれ", ["これは。", "それは！", "あれ"]),
+    ],
+)
+def test_sentences(text: str, expected: list[str]) -> None:
+    assert parts(text, 0, 50) == expected
+
+
+def test_a_text_that_is_short_enough_is_whole() -> None:
+    assert parts(" One. Two. ", 2, 2) == ["One. Two."]
+    assert parts("one two three", 1, 3) == ["one two three"], "a sentence may be longer than several"
+
+
+def test_a_long_sentence_is_divided_at_punctuation_then_words_then_inside() -> None:
+    text = "a b c, d e; f g h i j k l m n oo. P q"
+    assert parts(text, 2, 6) == ["a b c, d e;", "f g h i j k", "l m n oo.", "P q"]
+    assert parts("abcdefgh ij", 3, 3, letters) == ["ab", "cd", "ef", "gh", "ij"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nothing_is_lost_and_all_parts_fit(seed: int) -> None:
+    draw = random.Random(seed)
+    text = "".join(draw.choices("abcA .,;?!。 \u3000é", k=400))
+    for count in (words, letters):
+        most = draw.randint(1, 9)
+        found = parts(text, 0, most, count)
+        assert "".join("".join(found).split()) == "".join(text.split())
+        assert all(part and part == part.strip() for part in found)
+        assert max(count(found)) <= most
