@@ -8,7 +8,15 @@ from typing import Any
 
 import click
 
-from sparsenmt.commands.options import PATH, PIPE, decoding_options, documents_option, ensemble_options, tags_option
+from sparsenmt.commands.options import (
+    PATH,
+    PIPE,
+    decoding_options,
+    documents_option,
+    ensemble_options,
+    risk_options,
+    tags_option,
+)
 
 
 @click.command("decode")
@@ -27,6 +35,7 @@ from sparsenmt.commands.options import PATH, PIPE, decoding_options, documents_o
 )
 @decoding_options
 @ensemble_options
+@risk_options
 def command(model: Path, **options: Any) -> None:
     """Translate text with the model in MODEL_DIR.
 
@@ -59,7 +68,7 @@ def command(model: Path, **options: Any) -> None:
 
     \b
     --n-best N          up to N lines for an input line: number ||| text ||| score
-                        (numbers from 0, best first)
+                        (numbers from 0, best first); with --mbr the expected utility
     --json              a JSON object for an input line: line (from 1), source, and
                         hypotheses, best first, each with text, score,
                         log_probability (natural), pieces (number of tokens), ended

@@ -29,6 +29,7 @@ class Hypothesis:
         ended: True if it ended with EOS, False if it was truncated at the maximum length.
         copied: the texts that replace its unknown tokens, in order; empty: nothing was copied.
         layers: decoder layers that ran for a token and EOS, on average; None: the same for all.
+        utility: the expected one, by which candidates of minimum Bayes risk are ranked; None: the score ranks them.
     """
 
     tokens: list[int]
@@ -37,6 +38,7 @@ class Hypothesis:
     ended: bool
     copied: tuple[str, ...] = ()
     layers: float | None = None
+    utility: float | None = None
 
 
 Lengths = TypeVar("Lengths", float, Tensor)

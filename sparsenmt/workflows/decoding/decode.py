@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from sparsenmt import __version__
 from sparsenmt.arguments import check_names, from_fields, strings_to_paths
@@ -37,7 +36,6 @@ from sparsenmt.decoding.documents import (
 from sparsenmt.decoding.inputs import cut_summary, cut_warning
 from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.decoding.scores import Hypothesis
-from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import WINDOW, TranslatedLine, translate_lines
 from sparsenmt.decoding.unusual_text import LostSpaces, UnusualText
 from sparsenmt.depth_selector.selector import open_selector
@@ -46,7 +44,6 @@ from sparsenmt.engine.ensemble import Average
 from sparsenmt.engine.numerics import numerics, numerics_changes
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.model.depth_plan import Depth, fastest_first
-from sparsenmt.model.sockets import content_patterns
 from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe import schema
@@ -54,7 +51,6 @@ from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.report.output_files import check_outputs
 from sparsenmt.storage.files import partial_path, sha256_file
 from sparsenmt.storage.resumable_output import ResumableOutput, resumable_output
-from sparsenmt.workflows.decoding.depth_choice import at_depth
 from sparsenmt.workflows.decoding.ensemble import EnsembleChoice, with_members
 from sparsenmt.workflows.decoding.input_text import (
     UnchangedFile,
@@ -64,6 +60,8 @@ from sparsenmt.workflows.decoding.input_text import (
     packing_of,
     read_text,
 )
+from sparsenmt.workflows.decoding.minimum_risk import MinimumRisk
+from sparsenmt.workflows.decoding.search_options import search_options
 from sparsenmt.workflows.decoding.shared_windows import CPU, SharedWindows, check_shared_input, join_workers
 
 
@@ -86,6 +84,8 @@ class DecodeRequest(ModelOptions):
         window: lines, or blocks of documents, that are read ahead; None: a default that fits the input.
         mix_numerics: resume an output that was begun with other kernels, threads or PyTorch.
         ensemble, ensemble_depths, ensemble_weights, ensemble_average: as for `EnsembleChoice`.
+        mbr: the metric of minimum Bayes risk; None: the best hypothesis of the search is written.
+        mbr_samples: its candidates, where the method is random.
     """
 
     model: Path
@@ -107,6 +107,8 @@ class DecodeRequest(ModelOptions):
     ensemble_depths: tuple[str, ...] = ()
     ensemble_weights: tuple[float, ...] = ()
     ensemble_average: Average = "log"
+    mbr: str | None = None
+    mbr_samples: int = 16
 
     def __post_init__(self) -> None:
         check_lists(disabled_heads=self.disabled_heads)
@@ -137,6 +139,9 @@ class DecodeRequest(ModelOptions):
         for name, value in (("--depth", self.select_depth), ("--documents", self.documents)):
             if value and len(self.members):
                 what = "is given beside an ensemble, which reads single lines with fixed depths"
+                raise UserError(what, where=name, hint="Leave one of the two out.")
+            if value and self.mbr is not None:
+                what = "is given beside --mbr, which chooses among the outputs of single lines at one depth"
                 raise UserError(what, where=name, hint="Leave one of the two out.")
         if self.output is None and sys.stdout is None:
             raise UserError("there is nothing to write to", where="standard output", hint="Name a file with --output.")
@@ -200,102 +205,6 @@ def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> No
             _stream(translator, write)
         else:
             _write_file(translator, output)
-
-
-_OF_ONE_METHOD = {"draft_tokens": "speculative", "draft_layers": "speculative", "exit_confidence": "early_exit"}
-"""Setting of a search -> the only method that reads it."""
-
-
-def decoding_options(base: schema.Decoding, settings: Mapping[str, Any], n_best: int = 1) -> schema.Decoding:
-    """Return a recipe's decoding options with some of them replaced, checked as the recipe's are.
-
-    Raises:
-        UserError: a value is not valid, or more hypotheses are wanted than the search has.
-    """
-    changed = {name: value for name, value in settings.items() if value is not None}
-    method = changed.get("method", base.method)
-    for name, owner in _OF_ONE_METHOD.items():
-        if name in changed and method != owner:
-            raise UserError(
-                f"has no meaning for the method {method}",
-                where=f"--{name.replace('_', '-')}",
-                hint=f"Take --method {owner}, or leave it out.",
-            )
-    try:
-        options = type(base).model_validate({**dict(base), **changed})
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = str(first["loc"][0])
-        message = first["msg"].replace("Input should be", "must be")
-        hint = "`sparsenmt decode --help` explains the option."
-        where = f"--{name.replace('_', '-')}"
-        raise UserError(f"{message}, not {settings[name]}", where=where, hint=hint) from None
-    width = strategy_of(options).width
-    if n_best > width:
-        raise UserError(
-            f"{n_best} hypotheses are more than the search has: {width}",
-            where="--n-best",
-            hint="Raise --beam-size."
-            if options.method == "beam"
-            else "Use --method beam, with as large a --beam-size.",
-        )
-    return options
-
-
-def search_options(
-    bundle: Bundle,
-    model: Path,
-    settings: Mapping[str, Any],
-    *,
-    n_best: int = 1,
-    encoder_layers: int | None = None,
-    decoder_layers: int | None = None,
-    without_meaning: Mapping[str, object] | None = None,
-) -> schema.Decoding:
-    """Return a model's decoding options with some of them replaced; all that a search depends on is checked.
-
-    Args:
-        model: its directory, for messages.
-        settings, n_best: as for `decoding_options`.
-        encoder_layers, decoder_layers: as for `at_depth`.
-        without_meaning: option -> value of those that a language model must not be given.
-
-    Raises:
-        UserError: an option or a language does not fit the model, or the model cannot decode.
-    """
-    if bundle.recipe.data.is_language_model:
-        refused = {"--encoder-layers": encoder_layers, "--unknown copy": settings.get("unknown") == "copy"}
-        refused |= {"--shortlist": settings.get("shortlist"), **(without_meaning or {})}
-        _check_continuation(bundle, model, refused)
-    elif settings.get("max_lines") is not None:
-        raise UserError(
-            "the model translates: every line has one line of output", where="--max-lines", hint="Leave it out."
-        )
-    _ = bundle.frames  # refuses a language that is missing, before anything is read or written
-    options = decoding_options(bundle.recipe.decoding, settings, n_best)
-    _ = bundle.shortlist(options)  # refuses one that cannot be used
-    chosen = at_depth(bundle.model.plan, options, encoder_layers, decoder_layers)
-    strategy_of(chosen).check(bundle)
-    return chosen
-
-
-def _check_continuation(bundle: Bundle, model: Path, refused: Mapping[str, object]) -> None:
-    """Refuse options that have no meaning for the continuation of prompts, and models that cannot decode.
-
-    Args:
-        refused: option -> its value.
-    """
-    for name, value in refused.items():
-        if value:
-            raise UserError(
-                "has no meaning for a language model, which has no source", where=name, hint="Leave the option out."
-            )
-    if not all(pattern.decodes for pattern in content_patterns(bundle.model.modules())):
-        raise UserError(
-            "the model cannot decode: later positions decide what a query sees",
-            where=str(model),
-            hint="Train with a pattern that looks back only (of `routing`: `assignment: nearest`).",
-        )
 
 
 class _Tally:
@@ -383,17 +292,20 @@ class _Translator:
 
     def __init__(self, request: DecodeRequest, bundle: Bundle, shared: SharedWindows) -> None:
         self.request, self.bundle, self.shared = request, bundle, shared
-        refused = {"--tags": request.tags, "--documents": request.documents, "--depth": request.select_depth}
+        refused: dict[str, object] = {"--tags": request.tags, "--documents": request.documents}
+        refused |= {"--depth": request.select_depth, "--mbr": request.mbr}
         self.options = search_options(
             bundle,
             request.model,
             request.settings,
-            n_best=request.n_best,
+            n_best=request.n_best if request.mbr is None else 1,
             encoder_layers=request.encoder_layers,
             decoder_layers=request.decoder_layers,
             without_meaning=refused,
         )
         self.selector = open_selector(request.model, bundle) if request.select_depth else None
+        risk = request.mbr and MinimumRisk(bundle, self.options, request.mbr, request.mbr_samples, request.n_best)
+        self.risk = risk or None
         self.packing = packing_of(bundle, request.documents)
         # A person at a terminal waits for each answer; a file or a pipe is better sorted into large batches.
         usual = WINDOW if self.packing is None else document_decoding.WINDOW
@@ -443,6 +355,8 @@ class _Translator:
         translate = translate_lines if self.selector is None else self.selector.translate
         if self.bundle.recipe.data.is_language_model:
             translate = continue_lines
+        if self.risk is not None:
+            translate = self.risk.translate
         for found in translate(self.bundle, lines, self.options, advance=advance, window=self.window):
             tally.add(found)
             yield 1, _render_line(found, self.request, several_lines=self.options.max_lines != 1)
@@ -516,6 +430,7 @@ class _Translator:
             "dtype": dtype_name(self.bundle.dtype),
             "window": self.window,
             "n_best": self.request.n_best,
+            **({} if self.risk is None else {"mbr": [self.request.mbr, self.risk.candidates]}),
             "json": self.request.as_json,
             "sparsenmt": __version__,
         }
@@ -609,7 +524,8 @@ def _render_line(translation: TranslatedLine, request: DecodeRequest, *, several
     pairs = list(zip(texts, translation.hypotheses[:n_best], strict=True))
     number = translation.source.number
     if not as_json:
-        return [f"{number} ||| {text} ||| {hypothesis.score:.6f}" for text, hypothesis in pairs]
+        ranks = [each.score if each.utility is None else each.utility for _, each in pairs]
+        return [f"{number} ||| {text} ||| {rank:.6f}" for (text, _), rank in zip(pairs, ranks, strict=True)]
     hypotheses = [{"text": text, **_scores_as_json(hypothesis)} for text, hypothesis in pairs]
     line = {"line": number + 1, "source": translation.source.text, "hypotheses": hypotheses}
     if translation.depth is not None:
@@ -639,7 +555,7 @@ def _render_block(found: BlockTranslation, n_best: int, as_json: bool) -> list[s
 def _scores_as_json(hypothesis: Hypothesis) -> dict[str, Any]:
     """Return score (length-normalised), log-probability (natural), number of tokens, and if `</s>` ended it.
 
-    With them the decoder layers of a token, where they differ.
+    With them the decoder layers of a token, where they differ, and the expected utility, where it ranks.
     """
     return {
         "score": hypothesis.score,
@@ -647,6 +563,7 @@ def _scores_as_json(hypothesis: Hypothesis) -> dict[str, Any]:
         "pieces": len(hypothesis.tokens),
         "ended": hypothesis.ended,
         **({} if hypothesis.layers is None else {"decoder_layers": hypothesis.layers}),
+        **({} if hypothesis.utility is None else {"utility": hypothesis.utility}),
     }
 
 
