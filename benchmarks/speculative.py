@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -64,9 +65,10 @@ def random_model(work: dict[str, Any]) -> tuple[Engine, Batches]:
     section = ModelSection.model_validate({**keys, "tie_embeddings": "all", "norm": "pre"})
     model = build_model(section, source_size=size, target_size=size, seed=1).eval()
     with torch.no_grad():
-        for block in model.decoder.layers[work["draft_layers"] :]:
-            for linear in (block.own.o, block.cross.o, block.feed_forward.outer):
-                linear.weight.mul_(work["calm"])
+        for name, parameter in model.named_parameters():
+            above = re.match(r"decoder\.layers\.(\d+)\.(self\.o|cross\.o|feed_forward\.outer)\.weight", name)
+            if above is not None and int(above[1]) >= work["draft_layers"]:
+                parameter.mul_(work["calm"])
     engine = build(model, DTYPES[work["dtype"]])
     shape = (work["sentences"], work["source_length"])
     tokens = torch.randint(4, size, shape, generator=torch.Generator().manual_seed(1))

@@ -23,16 +23,8 @@ NAME = "sparsenmt"
 CPP = (".cpp", ".h")
 
 OPTIONAL_PACKAGES = {
-    *(
-        "HanTa",
-        "ctranslate2",
-        "matplotlib",
-        "pycld2",
-        "spacy",
-        "stanza",
-        "tokenizers",
-        "torch.utils.tensorboard",
-    ),
+    *("HanTa", "bert_score", "comet", "ctranslate2", "matplotlib", "pycld2", "spacy", "stanza", "tokenizers"),
+    "torch.utils.tensorboard",
     *("rouge_score", "sacrebleu"),  # installed, but slow to load
     *("fcntl", "resource"),  # of the standard library, but not on every system
 }
@@ -74,6 +66,8 @@ REASONS = {
     "sparsenmt.testing.properties": "what a method may depend on, by calls of it; `checks` compares whole models",
     "sparsenmt.testing.smallest_case": "the search for a smaller case: no rule in it",
     "sparsenmt.training.gradient_buckets": "when and how gradients are summed: knows no loss, tested alone",
+    "sparsenmt.workflows.decoding.ensemble": "which models are averaged, and if they may be: no input or output in it",
+    "sparsenmt.workflows.decoding.minimum_risk": "candidates and the choice among them: no input or output in it",
     "sparsenmt.workflows.evaluation.benchmark.workloads": "what is timed: measures nothing",
 }
 """Module -> why it is a file of its own although a single module, of the same layer, imports it."""

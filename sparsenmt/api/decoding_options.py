@@ -23,6 +23,8 @@ class DecodingOptions(TypedDict, total=False):
         long: ``split`` lines that are longer than the training text's, ``cut`` or ``refuse`` them.
         shortlist: ``model``, or a file of `sparsenmt shortlist`; ``none``: all tokens may come out.
         temperature, top_k, top_p, seed: of sampling.
+        draft_tokens, draft_layers: of speculative search.
+        exit_confidence: of early exits.
         batch_tokens: most source tokens in a batch, padding included, times the beam size.
         encoder_layers, decoder_layers: layers that run.
     """
@@ -43,6 +45,9 @@ class DecodingOptions(TypedDict, total=False):
     top_k: int
     top_p: float
     seed: int
+    draft_tokens: int
+    draft_layers: int
+    exit_confidence: float
     batch_tokens: int
     encoder_layers: int
     decoder_layers: int

@@ -16,6 +16,7 @@ from sparsenmt.commands.options import (
     decoding_options,
     documents_option,
     ensemble_options,
+    risk_options,
     tags_option,
 )
 
@@ -59,6 +60,7 @@ from sparsenmt.commands.options import (
 )
 @decoding_options
 @ensemble_options
+@risk_options
 def command(model: Path, **options: Any) -> None:
     """Translate text with the model in MODEL_DIR.
 
@@ -98,7 +100,7 @@ def command(model: Path, **options: Any) -> None:
 
     \b
     --n-best N          up to N lines for an input line: number ||| text ||| score
-                        (numbers from 0, best first)
+                        (numbers from 0, best first); with --mbr the expected utility
     --json              a JSON object for an input line: line (from 1), source, and
                         hypotheses, best first, each with text, score,
                         log_probability (natural), pieces (number of tokens), ended

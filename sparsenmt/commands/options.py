@@ -372,6 +372,22 @@ ensemble_options = stacked(
     ),
 )
 """The members of an ensemble, for `decode`."""
+risk_options = stacked(
+    click.option(
+        "--mbr",
+        type=TableChoice(METRICS, offered=lambda metric: metric.validates and not metric.needs_documents),
+        help="Minimum Bayes risk: of the hypotheses of the beam, or of samples with --method sample, write the one "
+        "that is most like all of them by this metric.",
+    ),
+    click.option(
+        "--mbr-samples",
+        type=click.IntRange(1, 10_000),
+        default=16,
+        show_default=True,
+        help="Samples of each line for --mbr.",
+    ),
+)
+"""Minimum Bayes risk, for `decode`."""
 
 
 def scoring_options(default: str, *, texts: bool = False) -> Decorator:

@@ -29,6 +29,7 @@ class Hypothesis:
         ended: True if it ended with EOS, False if it was truncated at the maximum length.
         copied: the texts that replace its unknown tokens, in order; empty: nothing was copied.
         layers: decoder layers that ran for a token and EOS, on average; None: the same for all.
+        utility: the expected one, by which candidates of minimum Bayes risk are ranked; None: the score ranks them.
     """
 
     tokens: list[int]
@@ -37,12 +38,13 @@ class Hypothesis:
     ended: bool
     copied: tuple[str, ...] = ()
     layers: float | None = None
+    utility: float | None = None
 
     @property
     def scores(self) -> dict[str, Any]:
         """Score (length-normalised), log-probability (natural), number of tokens, and if `</s>` ended it, for JSON.
 
-        With them the decoder layers of a token, where they differ.
+        With them the decoder layers of a token, where they differ, and the expected utility, where it ranks.
         """
         return {
             "score": self.score,
@@ -50,6 +52,7 @@ class Hypothesis:
             "pieces": len(self.tokens),
             "ended": self.ended,
             **({} if self.layers is None else {"decoder_layers": self.layers}),
+            **({} if self.utility is None else {"utility": self.utility}),
         }
 
 

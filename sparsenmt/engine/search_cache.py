@@ -103,15 +103,15 @@ class SearchCache:
         return found
 
     def allow_truncation(self, count: int) -> None:
-        """As `KVCache.allow_truncation`."""
+        """Keep so many positions more, as `KVCache.allow_truncation` does."""
         self.kept.allow_truncation(count)
 
     def truncate(self, count: int) -> None:
-        """As `KVCache.truncate`."""
+        """Remove the last ``count`` positions, as `KVCache.truncate` does."""
         self.kept.truncate(count)
 
     def truncate_rows(self, counts: Sequence[int]) -> None:
-        """As `KVCache.truncate_rows`."""
+        """Remove the last positions of each sentence, as `KVCache.truncate_rows` does."""
         self.kept.truncate_rows(counts)
 
     @property

@@ -67,7 +67,7 @@ def corpus_scores(
     scores = []
     for name in settings.metrics:
         ours, theirs = _segments(name, hypotheses, references, settings)
-        value, signature = _checked_score(name, _scorer(name, settings).corpus(ours, theirs))
+        value, signature = _checked_score(name, make_scorer(name, settings).corpus(ours, theirs))
         documents = f"docs:{len(ours)}|" if METRICS[name].needs_documents else ""
         scores.append(Score(name, value, f"{documents}{signature}"))
     return scores
@@ -80,13 +80,13 @@ def statistics(
     _check(hypotheses, references, settings)
     found = []
     for name in settings.metrics:
-        scorer = _scorer(name, settings)
+        scorer = make_scorer(name, settings)
         values = scorer.statistics(*_segments(name, hypotheses, references, settings))
         found.append(Statistics(name, values, scorer.value))
     return found
 
 
-def _scorer(name: str, settings: ScoringSettings) -> Scorer:
+def make_scorer(name: str, settings: ScoringSettings) -> Scorer:
     """Import and make the scorer of a metric."""
     make = METRICS[name].scorer
     if isinstance(make, str):
@@ -166,7 +166,7 @@ def check_tokenizer(name: str, where: str = "--tokenize") -> None:
         UserError: about ``where``: there is none of this name, or a package that it needs is not installed.
     """
     try:
-        _scorer("bleu", ScoringSettings(("bleu",), tokenize=name))
+        make_scorer("bleu", ScoringSettings(("bleu",), tokenize=name))
     except UserError as error:
         error.where = where
         raise
@@ -219,7 +219,7 @@ def check_scoring(
     if not tokenizes:
         check_use_of_tokenizer(options)
     for name in options.metrics:
-        _scorer(name, options.settings())  # a scorer makes its tokenizer, which may be unknown or not installed
+        make_scorer(name, options.settings())  # a scorer makes its tokenizer, which may be unknown or not installed
 
 
 def _check_metrics(

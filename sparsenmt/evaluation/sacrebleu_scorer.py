@@ -97,7 +97,8 @@ def _bleu(settings: ScoringSettings) -> BLEU:
         )
     try:
         # `force`: its complaint about tokenized text is `tokenizer_choice`'s, which says it once.
-        return BLEU(lowercase=settings.lowercase, tokenize=tokenize, force=True)
+        effective = settings.sentences
+        return BLEU(lowercase=settings.lowercase, tokenize=tokenize, force=True, effective_order=effective)
     # Some tokenizers need another package or dictionary, or a download.
     except (ImportError, RuntimeError, OSError, AssertionError) as error:
         reason = " ".join(str(error).split())

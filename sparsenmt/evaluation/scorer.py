@@ -28,6 +28,7 @@ class ScoringSettings:
         language: code of the language; ROUGE's tokenizer and stemmer depend on it.
         documents: document id of every line, for d-BLEU; a document ends where the id changes.
         unspaced: True if the text has no spaces between words: TER compares BLEU's tokens, and ROUGE characters.
+        sentences: True if the value of single sentences counts: BLEU leaves out orders of n-grams that they lack.
     """
 
     metrics: Sequence[str]
@@ -36,6 +37,7 @@ class ScoringSettings:
     language: str = "en"
     documents: Sequence[Hashable] | None = None
     unspaced: bool = False
+    sentences: bool = False
 
 
 @dataclass(frozen=True)

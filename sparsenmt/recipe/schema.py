@@ -302,15 +302,11 @@ class Decoding(Section):
         "log-probability / length^alpha; `none`: log-probability.",
     )
     alpha: NonNegativeFloat = Field(0.6, le=10, description="Length-penalty alpha: the exponent.")
-    max_length_factor: NonNegativeFloat = Field(
-        1.0, description="Longest output: this factor x source tokens + `max_length_offset`."
-    )
-    max_length_offset: NonNegativeInt = Field(50, description="See `max_length_factor`.")
+    max_length_factor: NonNegativeFloat = Field(1.0, description="Longest output: factor x source tokens + offset.")
+    max_length_offset: NonNegativeInt = Field(50, description="The offset of `max_length_factor`.")
     min_length: NonNegativeInt = Field(0, description="Shortest output, in tokens.")
     max_lines: NonNegativeInt = Field(
-        1,
-        description="Language models: lines of an output, that of the prompt included; 0: as many as fit the longest "
-        "output.",
+        1, description="Language models: lines of an output, with that of the prompt; 0: as many as fit the longest."
     )
     no_repeat_ngram: NonNegativeInt = Field(0, description="Never repeat an n-gram of this length; 0 = allow all.")
     unknown: UnknownTokens = Field(
@@ -322,16 +318,10 @@ class Decoding(Section):
     top_k: NonNegativeInt = Field(0, description="Sampling: keep only the k most probable tokens; 0 = all.")
     top_p: float = Field(1.0, gt=0, le=1, description="Sampling: keep the smallest set of tokens with this mass.")
     seed: NonNegativeInt = Field(1, lt=2**32, description="Sampling: random seed.")
-    draft_tokens: PositiveInt = Field(
-        4, le=64, description="Speculative search: tokens that the first decoder layers draft before all check them."
-    )
+    draft_tokens: PositiveInt = Field(4, le=64, description="Speculative search: tokens that are drafted at a time.")
     draft_layers: PositiveInt = Field(1, description="Speculative search: decoder layers that draft.")
     exit_confidence: float = Field(
-        0.9,
-        ge=0,
-        le=1,
-        description="Early exit: a token takes the first decoder exit at which its probability exceeds that of the "
-        "next best one by more than this; 1: none does.",
+        0.9, ge=0, le=1, description="Early exit: by how much a probability must exceed the next best one's to stop."
     )
     batch_tokens: PositiveInt = Field(
         2048, description="Largest size of a batch: source tokens, including padding, times the beam size."
@@ -361,7 +351,6 @@ class Decoding(Section):
         le=2**20,
         description="Language models: positions that are kept for the next segment. Default: `model.segment_memory`.",
     )
-
     shortlist: str | None = Field(
         None,
         description="Tokens that may come out of a sentence. `model`: the shortlist that the model was imported with; "

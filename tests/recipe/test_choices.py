@@ -39,7 +39,7 @@ def test_mistakes_name_the_choices(tmp_path: Path) -> None:
         UserError, match=r"must be one of loss, bleu, .*word_perplexity; not 'blue'\n  Did you mean `bleu`\?"
     ):
         load_text(tmp_path, "training: {validation: {metric: blue}}\n")
-    with pytest.raises(UserError, match="must be one of beam, greedy, sample; not 'viterbi'"):
+    with pytest.raises(UserError, match="must be one of beam, greedy, sample, speculative, early_exit; not 'viterbi'"):
         load_text(tmp_path, "decoding: {method: viterbi}\n")
     with pytest.raises(UserError, match="must be one of tiny, small, base, big; not 'huge'"):
         load_text(tmp_path, "model: {preset: huge}\n")

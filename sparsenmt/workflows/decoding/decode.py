@@ -57,6 +57,7 @@ from sparsenmt.workflows.decoding.input_text import (
     packing_of,
     read_text,
 )
+from sparsenmt.workflows.decoding.minimum_risk import MinimumRisk
 from sparsenmt.workflows.decoding.output_lines import render_block, render_line
 from sparsenmt.workflows.decoding.search_options import search_options
 from sparsenmt.workflows.decoding.shared_windows import CPU, SharedWindows, check_shared_input, join_workers
@@ -199,17 +200,19 @@ class _Translator:
         self.request, self.bundle, self.shared = request, bundle, shared
         refused: dict[str, object] = {"--tags": request.tags, "--documents": request.documents}
         refused |= {f"--{name}": value for name, value in request.aligned.items()}
-        refused |= {"--depth": request.select_depth, **request.given}
+        refused |= {"--depth": request.select_depth, "--mbr": request.mbr, **request.given}
         self.options = search_options(
             bundle,
             request.model,
             request.settings,
-            n_best=1 if request.alternatives is not None else request.n_best,
+            n_best=1 if request.alternatives is not None or request.mbr is not None else request.n_best,
             encoder_layers=request.encoder_layers,
             decoder_layers=request.decoder_layers,
             without_meaning=refused,
         )
         self.selector = open_selector(request.model, bundle) if request.select_depth else None
+        risk = request.mbr and MinimumRisk(bundle, self.options, request.mbr, request.mbr_samples, request.n_best)
+        self.risk = risk or None
         self.packing = packing_of(bundle, request.documents)
         # A person at a terminal waits for each answer; a file or a pipe is better sorted into large batches.
         usual = WINDOW if self.packing is None else document_decoding.WINDOW
@@ -274,6 +277,8 @@ class _Translator:
         translate = translate_lines if self.selector is None else self.selector.translate
         if self.bundle.recipe.data.is_language_model:
             translate = continue_lines
+        if self.risk is not None:
+            translate = self.risk.translate
         translations = translate(self.bundle, lines, self.options, advance=advance, window=self.window)
         if self.aligner is not None:
             for each in self.aligner.lines(translations, self.request.n_best):
@@ -353,6 +358,7 @@ class _Translator:
             "dtype": dtype_name(self.bundle.dtype),
             "window": self.window,
             "n_best": self.request.n_best,
+            **({} if self.risk is None else {"mbr": [self.request.mbr, self.risk.candidates]}),
             "json": self.request.as_json,
             **({} if self.aligner is None else {**self.request.aligned, "heads": asdict(self.aligner.heads)}),
             **self.constraints.record(),

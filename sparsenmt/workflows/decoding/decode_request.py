@@ -45,6 +45,8 @@ class DecodeRequest(TargetOptions, ModelOptions):
         window: lines, or blocks of documents, that are read ahead; None: a default that fits the input.
         mix_numerics: resume an output that was begun with other kernels, threads or PyTorch.
         ensemble, ensemble_depths, ensemble_weights, ensemble_average: as for `EnsembleChoice`.
+        mbr: the metric of minimum Bayes risk; None: the best hypothesis of the search is written.
+        mbr_samples: its candidates, where the method is random.
         alignments: write the word alignment of each output: links, or (JSON) the weights of attention.
         alignment_head: ``LAYER`` or ``LAYER.HEAD`` of cross-attention, from 1; None: the head that training guided, or
             the mean over the last layer.
@@ -69,6 +71,8 @@ class DecodeRequest(TargetOptions, ModelOptions):
     ensemble_depths: tuple[str, ...] = ()
     ensemble_weights: tuple[float, ...] = ()
     ensemble_average: Average = "log"
+    mbr: str | None = None
+    mbr_samples: int = 16
     alignments: AlignmentKind | None = None
     alignment_head: str | None = None
 
@@ -114,6 +118,13 @@ class DecodeRequest(TargetOptions, ModelOptions):
         for name, used in (("--depth", self.select_depth), ("--documents", self.documents)):
             if used and len(self.members):
                 what = "is given beside an ensemble, which reads single lines with fixed depths"
+                raise UserError(what, where=name, hint="Leave one of the two out.")
+            if used and self.mbr is not None:
+                what = "is given beside --mbr, which chooses among the outputs of single lines at one depth"
+                raise UserError(what, where=name, hint="Leave one of the two out.")
+        for name, kind in (("--mbr", self.mbr), ("--alignments", self.alignments)):
+            if kind is not None and self.alternatives is not None:
+                what = "is given beside --alternatives, which writes words and what follows them"
                 raise UserError(what, where=name, hint="Leave one of the two out.")
         if self.output is None and sys.stdout is None:
             raise UserError("there is nothing to write to", where="standard output", hint="Name a file with --output.")

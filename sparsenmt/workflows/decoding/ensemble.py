@@ -43,9 +43,9 @@ class EnsembleChoice:
         count = len(self) + 1
         if self.weights and (len(self) == 0 or len(self.weights) != count):
             members = "there is no ensemble" if len(self) == 0 else f"there are {count} members"
-            given = f"{len(self.weights)} weight{'' if len(self.weights) == 1 else 's'}"
+            given = "1 weight is" if len(self.weights) == 1 else f"{len(self.weights)} weights are"
             raise UserError(
-                f"{given} are given, and {members}",
+                f"{given} given, and {members}",
                 where="--ensemble-weights",
                 hint="Give one for the model, then one for each --ensemble and --ensemble-depth.",
             )

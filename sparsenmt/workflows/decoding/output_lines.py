@@ -34,8 +34,10 @@ def render_line(
     pairs = list(zip(texts, translation.hypotheses[:n_best], strict=True))
     number = translation.source.number
     if not as_json:
-        written = zip(pairs, links, strict=True)
-        return [f"{number} ||| {text} ||| {hypothesis.score:.6f}{link}" for (text, hypothesis), link in written]
+        ranks = [each.score if each.utility is None else each.utility for _, each in pairs]
+        return [
+            f"{number} ||| {text} ||| {rank:.6f}{link}" for text, rank, link in zip(texts, ranks, links, strict=True)
+        ]
     hypotheses = [{"text": text, **hypothesis.scores} for text, hypothesis in pairs]
     line: dict[str, Any] = {"line": number + 1, "source": translation.source.text, "hypotheses": hypotheses}
     if aligned is not None and request.alignments is not None:

@@ -1,0 +1,79 @@
+"""Minimum Bayes risk for `decode`: candidates from samples or from a beam, and the choice among them.
+
+The candidates of a line do not depend on its batch: sample i of seed s is the output of ``--method sample`` with the
+seed s + i * 2654435761 (modulo 2^32), so that the first one is that of the seed itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from sparsenmt.assemble.bundle import Bundle
+from sparsenmt.data.input_line import InputLine
+from sparsenmt.data.text import text_windows
+from sparsenmt.decoding.scores import Hypothesis
+from sparsenmt.decoding.strategies import strategy_of
+from sparsenmt.decoding.translate import WINDOW, TranslatedLine, translate_lines
+from sparsenmt.errors import UserError
+from sparsenmt.evaluation.utilities import Utility
+from sparsenmt.recipe.schema import Decoding
+from sparsenmt.strategy import STRATEGIES
+
+_STRIDE = 2_654_435_761  # odd, near 2^32 over the golden ratio: seeds of one line are far from those of another
+
+
+class MinimumRisk:
+    """Translates lines by the candidate of the least Bayes risk.
+
+    Args:
+        metric: the utility, one of `METRICS`.
+        samples: candidates of a line, where the method is random; the others have as many as the search is wide.
+        n_best: candidates that are wanted.
+
+    Raises:
+        UserError: the search has one candidate, or fewer than are wanted, or the metric is no utility.
+    """
+
+    def __init__(self, bundle: Bundle, options: Decoding, metric: str, samples: int, n_best: int) -> None:
+        self._random = STRATEGIES[options.method].random
+        self.candidates = samples if self._random else strategy_of(options).width
+        if self.candidates < 2:
+            hint = "Raise --mbr-samples." if self._random else "Raise --beam-size, or take --method sample."
+            raise UserError("minimum Bayes risk needs several candidates, there is one", where="--mbr", hint=hint)
+        if n_best > self.candidates:
+            raise UserError(f"{n_best} are more than there are candidates", where="--n-best", hint="Lower it.")
+        self._utility = Utility(metric, bundle.recipe.data.target_language)
+
+    def translate(
+        self,
+        bundle: Bundle,
+        lines: Iterable[InputLine],
+        options: Decoding,
+        *,
+        advance: Callable[[int], object] | None = None,
+        window: int = WINDOW,
+    ) -> Iterator[TranslatedLine]:
+        """Translate lines, in order; hypotheses are different texts, the least risk first. As `translate_lines`."""
+        for batch in text_windows(lines, window, lambda line: len(line.text)):
+            seeds = [options.seed + i * _STRIDE for i in range(self.candidates if self._random else 1)]
+            rounds = [
+                list(translate_lines(bundle, batch, options.model_copy(update={"seed": seed % 2**32}), window=window))
+                for seed in seeds
+            ]
+            for found in zip(*rounds, strict=True):
+                yield self._chosen(found)
+                if advance is not None:
+                    advance(1)
+
+    def _chosen(self, found: Sequence[TranslatedLine]) -> TranslatedLine:
+        """Return a line with the candidates of all its translations, in the order of their expected utility."""
+        pairs: list[tuple[str, Hypothesis]] = []
+        for each in found:
+            pairs += zip(each.best_texts(len(each.hypotheses)), each.hypotheses, strict=True)
+        expected = self._utility.expected([text for text, _ in pairs])
+        best: dict[str, Hypothesis] = {}
+        for i in self._utility.order(expected):
+            text, hypothesis = pairs[i]
+            best.setdefault(text, replace(hypothesis, utility=float(expected[i])))
+        return replace(found[0], hypotheses=list(best.values()))
