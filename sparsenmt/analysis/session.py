@@ -481,7 +481,8 @@ class AnalyzedModel:
         lines = session.given_targets
         if lines is None:
             with progress_bar(f"{self.label}: translate", len(session.lines)) as advance:
-                found = list(translate_lines(self.bundle, session.lines, self.decoding, advance=advance))
+                options = self.decoding.undivided  # as `sources` are read
+                found = list(translate_lines(self.bundle, session.lines, options, advance=advance))
             best = [each.hypotheses[0] for each in found if not each.source.empty]
             return [TargetLine(each.tokens, each.ended, each.copied, frame) for each in best]
         given, rows, tokenizer = [], [], self.bundle.tokenizers.target

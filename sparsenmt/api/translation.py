@@ -120,5 +120,7 @@ def translation_of(text: str, found: TranslatedLine, count: int, tokenizer: Toke
     """
     pairs = zip(found.best_texts(count), found.hypotheses, strict=False)
     outputs = tuple(ScoredText(own, each.score, each.log_probability, each.ended) for own, each in pairs)
-    kept = None if found.gates is None else kept_words(found.source, found.gates, tokenizer)
+    gated = [(part.source, part.gates) for part in found.parts or (found,) if part.gates is not None]
+    words = [word for source, gates in gated for word in kept_words(source, gates, tokenizer)]
+    kept = KeptWords(tuple(words)) if words else None
     return Translation(text, outputs, kept)

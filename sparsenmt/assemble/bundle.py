@@ -44,7 +44,7 @@ from sparsenmt.model.sockets import method_weights
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.plugins.record import recorded
 from sparsenmt.process.devices import pick_device
-from sparsenmt.recipe.choices import DecodingDtype
+from sparsenmt.recipe.choices import DecodingDtype, LongLines
 from sparsenmt.recipe.model_use import check_translates, with_languages, without_heads
 from sparsenmt.recipe.schema import Decoding, ModelSection, Recipe
 from sparsenmt.storage.tensors import FITTING, check_shapes, digest_of, load_tensors, read_into
@@ -128,8 +128,19 @@ class Bundle:
         Of several: those of the longest source of the training text, where it is known. Of one: the longest that may
         have been in it (`data.filters.max_length`), if the positions hold it.
         """
-        most = min(self.max_source_length, self.recipe.data.filters.max_length or self.max_source_length)
-        return most if self.text is None else min(most, self.text.longest[0]), most
+        limit = self.max_source_length
+        most = min(limit, self.recipe.data.filters.max_length or limit)
+        several = most if self.text is None else min(limit, self.text.longest[0])
+        return several, max(several, most)
+
+    def long_lines(self, options: Decoding) -> LongLines:
+        """Return what is done with lines beyond `whole_lengths`; summaries are made of the beginning of a long text.
+
+        These are models whose recipe cuts sources, or has one language on both sides.
+        """
+        data = self.recipe.data
+        cuts = self.cuts_by_choice or data.source_language == data.target_language
+        return options.long or ("cut" if cuts else "split")
 
     @property
     def max_target_length(self) -> int:

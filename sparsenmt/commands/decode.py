@@ -67,10 +67,10 @@ def command(model: Path, **options: Any) -> None:
     The text is UTF-8, one sentence per line, plain or (from a file) gzipped. Every input line gives one output line, in
     the same order; an empty line gives an empty line. A language model continues every line, also an empty one.
 
-    A line that is longer than every line of the training text is translated sentence by sentence, and a sentence
-    that is too long for the model in parts; their outputs make one line, log-probabilities and scores are added,
-    and the lines are reported. If the recipe cuts sources (`data.filters.max_source_length`, as for summaries), the
-    beginning of a line is read, and the number of cut lines reported. --long changes either. Options that are not
+    A line that is longer than every line of the training text is translated sentence by sentence, and a sentence that
+    is too long for the model in parts; their outputs make one line, log-probabilities and scores are added, and the
+    lines are reported. Of a model of summaries (one language on both sides, or `data.filters.max_source_length` in
+    its recipe) the beginning of a line is read, and what is cut reported. --long changes either. Options that are not
     given are those of the recipe that the model was trained with (its `decoding` section).
 
     With --documents, a model that was trained on blocks of sentences (`data.documents` of its recipe) gets the lines of

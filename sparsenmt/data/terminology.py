@@ -162,6 +162,6 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text[begin:end] for begin, end in word_spans(text))
 
 
-def all_tokens(terms: Sequence[Term]) -> int:
-    """Return the number of tokens of terms."""
-    return sum(len(term.tokens) for term in terms)
+def needed_tokens(terms: Sequence[Term]) -> int:
+    """Return the number of tokens of the terms that must stand in an output."""
+    return sum(len(term.tokens) for term in terms if term.bonus is None)

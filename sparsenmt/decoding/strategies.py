@@ -62,7 +62,7 @@ class EncodedBatch:
         return len(self.given) - 1
 
     def required_at(self, step: int, rows: Tensor) -> Tensor | None:
-        """The token that outputs must have at a step, by rows (N) of the batch: (N), as `NextRules.required`."""
+        """The token that outputs must have at a step, of these rows (N) of the batch: (N), negative: any; None: any."""
         if self.required is None or step >= self.required.shape[1]:
             return None
         return self.required[rows, step]

@@ -2,10 +2,11 @@
 
 Terms that must stand: dynamic beam allocation (Post and Vilar 2018, "Fast Lexically Constrained Decoding with Dynamic
 Beam Allocation for Neural Machine Translation"). The candidates of a step are the best continuations of all hypotheses,
-the best of each, and those by a next token of a term. They are divided by the number of tokens of terms that they have,
-and the places of the beam go to these groups in turn, from the one with the most on; within a group the best come
-first. A hypothesis may end when all its terms stand. Terms that should stand have a bonus instead: each of their tokens
-adds it to the score by which hypotheses are ranked, as long as the term is complete or may become so.
+the best of each, those by a next token of a term, and behind a term the best that leaves its last word. They are
+divided by the number of tokens of terms that they have, and the places of the beam go to these groups in turn, from the
+one with the most on; within a group the best come first. A hypothesis may end when all its terms stand. Terms that
+should stand have a bonus instead: each of their tokens adds it to the score by which hypotheses are ranked, as long as
+the term is complete or may become so.
 
 A term stands as whole words: a letter beside it that continues the word takes it back. Without terms this is the search
 of `decoding.beam`, with its rule of stopping.
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sparsenmt.data.terminology import Term
+from sparsenmt.data.terminology import Term, WordEdges
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.scores import Hypothesis, forbid, length_penalty
 from sparsenmt.decoding.strategies import EncodedBatch, ErrorContext, Results, Strategy
@@ -103,12 +104,17 @@ class _Sentence:
         pairs = zip(self._terms, hypothesis.progress, strict=True)
         return list(dict.fromkeys(term.tokens[count] for term, count in pairs if count < len(term.tokens)))
 
+    def stands_at_end(self, hypothesis: _Open) -> WordEdges | None:
+        """The edges of words, where a term stands at the end of a hypothesis that the next token may take back."""
+        pairs = zip(self._terms, hypothesis.progress, strict=True)
+        return next((term.edges for term, count in pairs if count == len(term.tokens)), None)
+
     def advance(self, best: Sequence[tuple[int, int, float]], wanted: Sequence[tuple[int, int, float]]) -> None:
         """Take a step.
 
         Args:
             best: the best continuations of each hypothesis: its row, the token, the log-probability.
-            wanted: those by the tokens of `wanted`.
+            wanted: those by the tokens of `wanted`, and the best that leave a term at the end as it stands.
         """
         step, k = len(self.open[0].tokens), self._options.beam_size
         if step < len(self._prefix):
@@ -231,6 +237,7 @@ def _take_step(sentences: Sequence[_Sentence], found: Tensor, options: Decoding,
     history = [each.tokens for sentence in sentences for each in _filled(sentence, opened)]
     found = forbid(found, torch.tensor(history, dtype=torch.long, device=found.device), options)
     values, tokens = (each.tolist() for each in found.topk(min(2 * options.beam_size, found.shape[1]), -1))
+    leaving = _best_leaving(sentences, found, opened)
     for i, sentence in enumerate(sentences):
         best = [
             (row, token, value)
@@ -240,4 +247,21 @@ def _take_step(sentences: Sequence[_Sentence], found: Tensor, options: Decoding,
         wanted = [
             (row, token, next(picked)) for row, each in enumerate(sentence.open) for token in sentence.wanted(each)
         ]
-        sentence.advance(best, wanted)
+        sentence.advance(best, wanted + leaving[i])
+
+
+def _best_leaving(sentences: Sequence[_Sentence], found: Tensor, opened: int) -> list[list[tuple[int, int, float]]]:
+    """The best continuations, as in `_Sentence.advance`, that do not continue the word of a term at the end."""
+    ends = [
+        (i, row, edges)
+        for i, sentence in enumerate(sentences)
+        for row, each in enumerate(sentence.open)
+        if (edges := sentence.stands_at_end(each)) is not None
+    ]
+    result: list[list[tuple[int, int, float]]] = [[] for _ in sentences]
+    if ends:
+        continues = torch.from_numpy(ends[0][2].continues).to(found.device)
+        own = found[[i * opened + row for i, row, _ in ends]].masked_fill(continues, -math.inf)
+        for (i, row, _), value, token in zip(ends, *(each.tolist() for each in own.max(-1)), strict=True):
+            result[i].append((row, token, value))
+    return result

@@ -21,7 +21,7 @@ from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.data.documents import separator_id
 from sparsenmt.data.input_line import InputLine, numbered_lines
-from sparsenmt.data.terminology import all_tokens
+from sparsenmt.data.terminology import needed_tokens
 from sparsenmt.data.text import text_windows
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import UNK
@@ -114,7 +114,7 @@ def translate_lines(
         UserError: a batch does not fit into memory, the model's scores are not finite, a line is too long for
             `decoding.long`, or tags are needed and there are none.
     """
-    long = options.long or ("cut" if bundle.cuts_by_choice else "split")
+    long = bundle.long_lines(options)
     trimmed = time.monotonic()
     for batch in text_windows(lines, window, lambda line: len(line.text)):
         if time.monotonic() - trimmed > _TRIM_AFTER:
@@ -277,7 +277,7 @@ def encoded_batch(
 ) -> EncodedBatch:
     """Return encoded lines with their maximum lengths; ``numbers`` are those of their results."""
     most, places = bundle.max_target_length + 1, [line.number for line in lines]
-    needed = [len(line.prefix) + all_tokens(line.terms) + 1 for line in lines]
+    needed = [len(line.prefix) + needed_tokens(line.terms) + 1 for line in lines]
     limits = [
         min(max(maximum_length(line.kept, options, most), own), most) for line, own in zip(lines, needed, strict=True)
     ]

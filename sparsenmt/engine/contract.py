@@ -7,6 +7,7 @@ V vocabulary.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -42,6 +43,21 @@ class NextRules:
     never: Sequence[int] | None = None
     pick: Callable[[Tensor], Tensor] | None = None
     required: Tensor | None = None
+
+
+def require(logits: Tensor, required: Tensor, forbid: Callable[[Tensor], Tensor]) -> Tensor:
+    """Forbid tokens in place, and all others where one is required, which keeps its value.
+
+    Args:
+        logits: (N, U).
+        required: (N) tokens; negative: none.
+    """
+    rows = (required >= 0).nonzero().squeeze(1)
+    own = logits[rows, required[rows]]
+    logits = forbid(logits)
+    logits[rows] = -math.inf
+    logits[rows, required[rows]] = own
+    return logits
 
 
 @dataclass(frozen=True)

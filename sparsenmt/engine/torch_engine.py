@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.engine.contract import Continuations, GreedyOutputs, GreedyRules, NextRules, Searches
+from sparsenmt.engine.contract import Continuations, GreedyOutputs, GreedyRules, NextRules, Searches, require
 from sparsenmt.engine.search_cache import GatheredRows, Product, SearchCache
 from sparsenmt.model.first_batch import check_first_batch
 from sparsenmt.model.kv_cache import BufferPool, KVCache
@@ -175,12 +175,7 @@ def _forbid(rules: NextRules, tokens: Tensor, required: Tensor | None, logits: T
     if required is None:
         return rules.forbid(logits, tokens)
     wanted = required.repeat_interleave(len(logits) // len(required))
-    rows = (wanted >= 0).nonzero().squeeze(1)
-    own = logits[rows, wanted[rows]]
-    logits = rules.forbid(logits, tokens)
-    logits[rows] = -math.inf
-    logits[rows, wanted[rows]] = own
-    return logits
+    return require(logits, wanted, lambda values: rules.forbid(values, tokens))
 
 
 def _wide(states: Tensor) -> torch.dtype:

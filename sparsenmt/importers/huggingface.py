@@ -333,6 +333,7 @@ def convert(config: Config, tensors: Mapping[str, Tensor], tokens: HuggingFaceTo
         "Check that weights and configuration are of one model, and that it is one that generates text."
     )
     decoding, more = _search(config, tokens)
+    decoding |= {"long": "cut"} if config.family.summarizes else {}
     notes += [*config.search.notes, *more]
     if unnamed := output.shape[0] - len(set(target_ids.tolist()) - {-1}):
         notes.append(f"{unnamed:,} rows of the output are left out: the tokenizer has no token for them.")

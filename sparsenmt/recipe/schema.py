@@ -361,8 +361,8 @@ class Decoding(Section):
         None,
         description="Sources longer than those of the training text. `split`: each of their sentences is translated by "
         "itself, in parts if it is beyond `data.filters.max_length` or the positions; `cut`: tokens beyond the "
-        "positions are left out; `refuse`: an error. Default: `split`, but `cut` with "
-        "`data.filters.max_source_length`.",
+        "positions are left out; `refuse`: an error. Default: `split`; of summaries (one "
+        "language, or `data.filters.max_source_length`) `cut`.",
     )
 
     younger = frozenset(

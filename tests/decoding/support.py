@@ -30,6 +30,7 @@ from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.stacks import SiteModules
 from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary
+from sparsenmt.recipe.choices import LongLines
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.recipe.schema import TokenizerSection as TokenizerOptions
 from sparsenmt.sparsity.softmax import Softmax
@@ -244,6 +245,9 @@ class TinyBundle:
     @property
     def max_source_length(self) -> int:
         return self.max_positions - 1 - self.frames.source.size
+
+    def long_lines(self, options: Decoding) -> LongLines:
+        return options.long or "split"
 
     @property
     def whole_lengths(self) -> tuple[int, int]:

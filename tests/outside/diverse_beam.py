@@ -16,7 +16,7 @@ from torch import Tensor
 from sparsenmt import register_strategy
 from sparsenmt.decoding.scores import Hypothesis, ending, forbid, hypothesis_of
 from sparsenmt.decoding.strategies import EncodedBatch, ErrorContext, Results, Strategy
-from sparsenmt.engine.contract import Engine
+from sparsenmt.engine.contract import Engine, require
 from sparsenmt.errors import UserError
 
 STRENGTH = 0.5
@@ -27,6 +27,7 @@ class DiverseBeam(Strategy):
     """Two groups, each with half of the hypotheses."""
 
     penalizes_length = True
+    keeps_prefixes = True
     groups = 2
 
     @property
@@ -84,7 +85,12 @@ class Groups:
         if self.batch.allowed is not None:
             allowed = self.batch.allowed[self.rows].repeat_interleave(self.opened, 0)
             logits = logits.masked_fill(~allowed, -math.inf)
-        found = forbid(logits.log_softmax(-1), self.tokens.flatten(0, 1), self.options)
+        found, tokens = logits.log_softmax(-1), self.tokens.flatten(0, 1)
+        required = self.batch.required_at(tokens.shape[1], self.rows.repeat_interleave(self.opened))
+        if required is None:
+            found = forbid(found, tokens, self.options)
+        else:
+            found = require(found, required, lambda values: forbid(values, tokens, self.options))
         return found.unflatten(0, (-1, self.opened))
 
     def step(self, found: Tensor) -> Tensor:

@@ -35,4 +35,5 @@ FAMILY = Family(
     embedding_norm=True,
     begins=True,
     model_class="BartForConditionalGeneration",
+    summarizes=True,
 )

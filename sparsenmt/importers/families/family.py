@@ -58,6 +58,7 @@ class Family:
         language: matches the names of languages' tokens; a group is the code.
         language_frames: returns the places of languages, for a folder and their codes.
         two_vocabularies: the sizes of both vocabularies may differ.
+        summarizes: its models write summaries rather than translations: long sources are cut, not divided.
         model_class: of Transformers; a model that computes the same is exported as one. None: none is.
         defaults: of keys that a configuration may lack.
         kinds: the values that keys of its own may have.
@@ -79,6 +80,7 @@ class Family:
     language: re.Pattern[str] | None = None
     language_frames: Callable[[TokenizerFiles, Collection[str]], Frames] = _named_before
     two_vocabularies: bool = False
+    summarizes: bool = False
     model_class: str | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     kinds: Mapping[str, ValueKind] = field(default_factory=dict)

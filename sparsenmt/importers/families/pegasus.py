@@ -26,4 +26,5 @@ FAMILY = Family(
     read_tokens=_read,
     model_class="PegasusForConditionalGeneration",
     defaults={"pad_token_id": 0},
+    summarizes=True,
 )

@@ -1,0 +1,120 @@
+"""A line that is too long is translated in parts: one output, made of those that the parts have alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sparsenmt.data.input_line import InputLine, input_lines
+from sparsenmt.decoding.alternatives import find_alternatives
+from sparsenmt.decoding.inputs import read_sources
+from sparsenmt.decoding.translate import TranslatedLine, sparsity_rate, translate_lines
+from sparsenmt.errors import UserError
+from sparsenmt.recipe.schema import Decoding
+from tests.decoding.support import TinyBundle, tiny_bundle
+from tests.decoding.test_ahead import gated_bundle
+
+SENTENCES = ["Zwei Katzen spielen dort.", "Nie sieht das alte Haus am Fluss und steht.", "Haus am Fluss?"]
+LONG = "  ".join(SENTENCES)
+LINES = ["Katzen spielen", LONG, "", "am Fluss"]
+
+
+def translate(bundle: TinyBundle, lines: list[InputLine], **values: Any) -> list[TranslatedLine]:
+    told: list[int] = []
+    options = Decoding.model_validate({"max_length_factor": 0.5, "max_length_offset": 3, "beam_size": 3, **values})
+    found = list(translate_lines(bundle, lines, options, advance=told.append))
+    assert sum(told) == len(lines), "lines are counted, not parts"
+    return found
+
+
+def divided(bundle: TinyBundle, longest: int = 50) -> TinyBundle:
+    return replace(bundle, longest=(30, longest))
+
+
+@pytest.mark.parametrize("method", ["beam", "greedy"])
+def test_a_line_is_made_of_its_sentences(method: str) -> None:
+    bundle = divided(tiny_bundle(2))
+    found = translate(bundle, input_lines(LINES), method=method)
+    assert [each.source.number for each in found] == [0, 1, 2, 3]
+    assert [each.source.text for each in found] == LINES
+    parts = translate(bundle, input_lines(SENTENCES), method=method, long="refuse")
+    count = len(parts[0].hypotheses)
+    for rank, text in enumerate(found[1].best_texts(count)):
+        assert text == " ".join(each.best_texts(count)[rank] for each in parts if each.best_texts(count)[rank])
+        own = found[1].hypotheses[rank]
+        assert own.log_probability == pytest.approx(sum(each.hypotheses[rank].log_probability for each in parts))
+        assert own.score == pytest.approx(sum(each.hypotheses[rank].score for each in parts))
+        assert own.tokens == [token for each in parts for token in each.hypotheses[rank].tokens]
+    scores = [each.score for each in found[1].hypotheses]
+    assert scores == sorted(scores, reverse=True)
+    assert found[1].source.parts == len(SENTENCES) and found[0].source.parts == 1
+
+
+def test_lines_that_are_short_enough_stay_as_they_are() -> None:
+    plain, bundle = tiny_bundle(2, max_positions=200), divided(tiny_bundle(2, max_positions=200))
+    ours, theirs = (translate(each, input_lines(LINES)) for each in (bundle, plain))
+    assert [each.text for i, each in enumerate(ours) if i != 1] == [
+        each.text for i, each in enumerate(theirs) if i != 1
+    ]
+    assert theirs[1].source.parts == 1, "it fits the positions, and no shorter length is known"
+
+
+def test_a_sentence_beyond_the_positions_is_divided_and_nothing_is_cut() -> None:
+    bundle = tiny_bundle(2, max_positions=12)
+    (found,) = translate(bundle, input_lines([LONG]))
+    read = [part.source.text for part in found.parts]
+    assert "".join("".join(read).split()) == "".join(LONG.split())
+    assert found.source.cut == 0 and max(part.source.kept for part in found.parts) <= bundle.max_source_length
+    (cut,) = translate(bundle, input_lines([LONG]), long="cut")
+    assert cut.source.cut == len(bundle.tokenizers.source.encode(LONG)) - bundle.max_source_length
+
+
+def test_a_long_line_is_refused_where_it_stands() -> None:
+    bundle = divided(tiny_bundle(2))
+    with pytest.raises(UserError) as error:
+        translate(bundle, input_lines(LINES), long="refuse")
+    assert (error.value.where, "30 tokens, or 50 in a sentence" in error.value.message) == ("line 2", True)
+
+
+def test_gates_of_all_parts_count() -> None:
+    bundle = divided(gated_bundle())
+    found = translate(bundle, input_lines(LINES))
+    line = found[1]
+    assert line.gates is not None and len(line.gates) == len(line.source.ids)
+    np.testing.assert_array_equal(line.gates, np.concatenate([part.gates for part in line.parts]))
+    assert 0 < (sparsity_rate(found) or 0) < 1
+
+
+def test_a_prefix_belongs_to_the_first_part() -> None:
+    bundle = divided(tiny_bundle(2))
+    prefix = tuple(bundle.tokenizers.target.encode("zwei"))
+    (found,) = translate(bundle, [replace(*input_lines([LONG]), prefix=prefix)])
+    assert all(tuple(each.tokens[:4]) == prefix for each in found.hypotheses)
+    assert [part.source.prefix for part in found.parts] == [prefix, (), ()]
+
+
+def test_other_readers_cut() -> None:
+    (line,) = read_sources(divided(tiny_bundle(2, max_positions=20)), input_lines([LONG]))
+    assert line.cut > 0 and line.parts == 1
+
+
+def test_alternatives_begin_with_the_words_before_them() -> None:
+    bundle = tiny_bundle(2, kind="word")
+    options = Decoding.model_validate({"beam_size": 2, "max_length_offset": 4, "unknown": "forbid"})
+    lines = input_lines(["zwei Katzen", "", "das alte Haus", "nie"])
+    plain = list(translate_lines(bundle, lines, options))
+    for window in (2, 9):
+        found = list(find_alternatives(bundle, lines, options, position=2, count=3, window=window))
+        assert [each.translation.text for each in found] == [each.text for each in plain]
+        for each in found:
+            words = each.translation.text.split(" ")
+            assert len(each.found) == (0 if not each.translation.text else 3)
+            for other in each.found:
+                assert other.translation.text.split(" ")[:2] == [words[0], other.word] == [each.prefix, other.word]
+            assert [other.probability for other in each.found] == sorted(
+                (o.probability for o in each.found), reverse=True
+            )
+            assert len({other.word for other in each.found}) == len(each.found)
