@@ -304,7 +304,7 @@ def _show_target(found: TargetScores, *, as_json: bool) -> None:
 
     The sum over the corpus and the perplexity go to standard error.
     """
-    from sparsenmt.workflows.decoding.decode import block_place
+    from sparsenmt.workflows.decoding.output_lines import block_place
 
     total, count = 0.0, 0
     for index, scored in enumerate(found.scores):

@@ -246,22 +246,22 @@ def _data(data: Data) -> Iterator[Contradiction]:
 
 def _alignments(recipe: YamlNode) -> Iterator[Contradiction]:
     """Alignments are those of training pairs, line by line, and a loss is made of them."""
-    aligned = [
+    aligned: list[KeyPath] = [
         ("data", "train", index, "alignments")
         for index in range(len(items(find(recipe, ("data", "train")))))
         if _is_written(recipe, ("data", "train", index, "alignments"))
     ]
-    for name in ("dev", "test"):
-        if _is_written(recipe, key := ("data", name, "alignments")):
+    for key in _keys("data.dev.alignments", "data.test.alignments"):
+        if _is_written(recipe, key):
             yield Contradiction((key,), Complaint("only training pairs have alignments", "Remove the key."))
     if aligned and _is_written(recipe, ("data", "documents")):
         complaint = Complaint("pairs that are packed into blocks cannot have alignments", "Remove one of the two keys.")
         yield Contradiction((aligned[0], ("data", "documents")), complaint)
-    if not aligned and _is_written(recipe, key := ("training", "guided_alignment")):
+    if not aligned and _is_written(recipe, ("training", "guided_alignment")):
         complaint = Complaint(
             "no training corpus has alignments", "Write `alignments`, their path, beside `source` and `target`."
         )
-        yield Contradiction((key,), complaint)
+        yield Contradiction(_keys("training.guided_alignment"), complaint)
 
 
 def _documents(data: Data, documents: Documents) -> Iterator[Contradiction]:

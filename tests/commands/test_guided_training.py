@@ -1,4 +1,4 @@
-"""Training with word alignments beside the text: prepared links, the log, the head of `decode`, resumption, mistakes."""
+"""Training with word alignments beside the text: prepared links, the log, the head of `decode`, mistakes."""
 
 from __future__ import annotations
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -19,7 +18,6 @@ from sparsenmt.arguments import check_names, from_fields, strings_to_paths
 from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.assemble.estimates import without_gain
 from sparsenmt.assemble.model_directory import used_plugins
-from sparsenmt.data.documents import DocumentBlock
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import StrPath, check_readable, text_windows, write_lines
 from sparsenmt.decoding import documents as document_decoding
@@ -34,7 +32,6 @@ from sparsenmt.decoding.documents import (
 )
 from sparsenmt.decoding.inputs import cut_summary, cut_warning
 from sparsenmt.decoding.model_options import ModelOptions
-from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import WINDOW, TranslatedLine, translate_lines
 from sparsenmt.decoding.unusual_text import LostSpaces, UnusualText
@@ -51,7 +48,7 @@ from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.report.output_files import check_outputs
 from sparsenmt.storage.files import partial_path, sha256_file
 from sparsenmt.storage.resumable_output import ResumableOutput, resumable_output
-from sparsenmt.workflows.decoding.aligned_output import AlignedLine, AlignmentKind, OutputAligner, alignment_as_json
+from sparsenmt.workflows.decoding.aligned_output import AlignmentKind, OutputAligner
 from sparsenmt.workflows.decoding.depth_choice import at_depth
 from sparsenmt.workflows.decoding.input_text import (
     UnchangedFile,
@@ -61,6 +58,8 @@ from sparsenmt.workflows.decoding.input_text import (
     packing_of,
     read_text,
 )
+from sparsenmt.workflows.decoding.marked_input import MarkedInput
+from sparsenmt.workflows.decoding.output_lines import OutputFormat, render_block, render_line
 from sparsenmt.workflows.decoding.shared_windows import CPU, SharedWindows, check_shared_input, join_workers
 
 
@@ -85,6 +84,8 @@ class DecodeRequest(ModelOptions):
         alignments: write the word alignment of each output: links, or (JSON) the weights of attention.
         alignment_head: ``LAYER`` or ``LAYER.HEAD`` of cross-attention, from 1; None: the head that training guided, or
             the mean over the last layer.
+        markup: ``xml``: move the inline tags of each line to its translation.
+        keep: regular expressions of what translations keep as it is.
     """
 
     model: Path
@@ -104,9 +105,11 @@ class DecodeRequest(ModelOptions):
     mix_numerics: bool = False
     alignments: AlignmentKind | None = None
     alignment_head: str | None = None
+    markup: Literal["xml"] | None = None
+    keep: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_lists(disabled_heads=self.disabled_heads)
+        check_lists(disabled_heads=self.disabled_heads, keep=self.keep)
         strings_to_paths(self)
 
     @classmethod
@@ -125,15 +128,18 @@ class DecodeRequest(ModelOptions):
     @property
     def aligned(self) -> dict[str, Any]:
         """The options for which outputs are aligned with their sources: name -> value, of those that are given."""
-        return {name: value for name in ("alignments",) if (value := getattr(self, name))}
+        return {name: value for name in ("alignments", "markup", "keep") if (value := getattr(self, name))}
 
     def _check_aligned(self) -> None:
         if self.alignment_head is not None and not self.aligned:
-            hint = "Add --alignments hard, or leave it out."
+            hint = "Add --alignments, --markup or --keep; or leave it out."
             raise UserError("changes nothing: outputs are not aligned", where="--alignment-head", hint=hint)
         for name in self.aligned if self.documents is not None else ():
             hint = "Leave one of the two out."
             raise UserError("is given beside --documents, and lines are aligned", where=f"--{name}", hint=hint)
+        if self.markup is not None and self.tags is not None:
+            hint = "Leave one of the two out."
+            raise UserError("is given beside --markup, and tags belong to words", where="--tags", hint=hint)
 
     def check(self) -> None:
         """Raise UserError for options and files that do not fit one another, before the model is loaded."""
@@ -376,9 +382,17 @@ class _Translator:
         # A person at a terminal waits for each answer; a file or a pipe is better sorted into large batches.
         usual = WINDOW if self.packing is None else document_decoding.WINDOW
         self.window = request.window or (1 if request.input is None and sys.stdin.isatty() else usual)
-        self.aligner = None
+        self.form = OutputFormat(
+            request.n_best, request.as_json, request.alignments, several_lines=self.options.max_lines != 1
+        )
+        self.aligner = self.marked = None
         if request.aligned:
             self.aligner = OutputAligner.of(bundle, self.options, request.alignment_head, self.window)
+        if request.markup is not None or request.keep:
+            self.marked = MarkedInput(request.markup is not None, request.keep, str(request.input or "stdin"))
+            if request.input is not None and request.input.is_file():  # a mistake shows before anything is written
+                for line in attach(read_text(request.input), request.input):
+                    self.marked.read(line)
         self.tags = open_tag_file(request.tags, bundle)
         if self.tags is not None and request.input is not None and request.input.is_file():
             for _ in attach(read_text(request.input), request.input, self.tags):
@@ -424,18 +438,30 @@ class _Translator:
         translate = translate_lines if self.selector is None else self.selector.translate
         if self.bundle.recipe.data.is_language_model:
             translate = continue_lines
+        if self.marked is not None:
+            lines = self.marked.texts(lines)
         translations = translate(self.bundle, lines, self.options, advance=advance, window=self.window)
         if self.aligner is not None:
-            for each in self.aligner.lines(translations, self.request.n_best):
-                tally.add(each.translation)
-                yield 1, _render_line(each.translation, self.request, each)
-            translations = iter(())
-        for found in translations:
-            tally.add(found)
-            yield 1, _render_line(found, self.request, several_lines=self.options.max_lines != 1)
+            yield from self._aligned(self.aligner, translations, tally)
+        else:
+            for found in translations:
+                tally.add(found)
+                yield 1, render_line(found, self.form)
         if self.selector is not None:
             tally.depths += self.selector.counts
             self.selector.counts.clear()
+
+    def _aligned(
+        self, aligner: OutputAligner, translations: Iterable[TranslatedLine], tally: _Tally
+    ) -> Iterator[tuple[int, list[str]]]:
+        """Write translations with their alignments, or with the tags of their sources; yields as `translate` does."""
+        for each in aligner.lines(translations, self.request.n_best):
+            tally.add(each.translation)
+            source = None
+            if self.marked is not None:
+                marked = self.marked.take(each.translation.source.number)
+                each, source = replace(each, texts=each.with_markup(marked, self.bundle.tokenizers)), marked.line
+            yield 1, render_line(each.translation, self.form, each, source)
 
     def _render_blocks(
         self, blocks: Iterable[BlockTranslation], advance: Callable[[int], object], tally: _Tally
@@ -446,7 +472,7 @@ class _Translator:
             tally.add(found.translation)
             count = len(found.block.sentences)
             advance(count)
-            yield count, _render_block(found, self.request.n_best, self.request.as_json)
+            yield count, render_block(found, self.request.n_best, self.request.as_json)
 
     # --- several processes ---------------------------------------------------------------------------------------
 
@@ -583,70 +609,3 @@ def report_mismatches(mismatches: Mismatches) -> None:
     warning = mismatches.warning()
     if warning is not None:
         notify(warning)
-
-
-def _render_line(
-    translation: TranslatedLine,
-    request: DecodeRequest,
-    aligned: AlignedLine | None = None,
-    *,
-    several_lines: bool = False,
-) -> list[str]:
-    """Return the output lines of one input line; ``several_lines``: an output may have several, which are escaped."""
-    n_best, as_json = request.n_best, request.as_json or request.alignments == "soft"
-    texts = translation.best_texts(n_best) if aligned is None else aligned.texts
-    if several_lines and not as_json:
-        texts = [text.replace("\\", "\\\\").replace("\n", "\\n") for text in texts]
-    links = [""] * len(texts)
-    if aligned is not None and request.alignments == "hard":
-        links = [f" ||| {pair.alignment}" for pair in aligned.pairs]
-    if n_best == 1 and not as_json:
-        return [text + link for text, link in zip(texts, links, strict=True)]
-    pairs = list(zip(texts, translation.hypotheses[:n_best], strict=True))
-    number = translation.source.number
-    if not as_json:
-        written = zip(pairs, links, strict=True)
-        return [f"{number} ||| {text} ||| {hypothesis.score:.6f}{link}" for (text, hypothesis), link in written]
-    hypotheses = [{"text": text, **_scores_as_json(hypothesis)} for text, hypothesis in pairs]
-    line: dict[str, Any] = {"line": number + 1, "source": translation.source.text, "hypotheses": hypotheses}
-    if aligned is not None and request.alignments is not None:
-        line["source_words"] = list(aligned.pairs[0].source.words)
-        for each, pair in zip(hypotheses, aligned.pairs, strict=True):
-            each.update(alignment_as_json(pair, request.alignments))
-    if translation.depth is not None:
-        line["encoder_layers"], line["decoder_layers"] = translation.depth
-    return [json.dumps(line, ensure_ascii=False, allow_nan=False)]
-
-
-def _render_block(found: BlockTranslation, n_best: int, as_json: bool) -> list[str]:
-    """Return the output lines of a block: one for each line, or up to ``n_best`` for each, or one JSON object."""
-    if n_best == 1 and not as_json:
-        return found.lines
-    pairs: Sequence[tuple[list[str], Hypothesis]]
-    pairs = list(zip(found.texts, found.translation.hypotheses, strict=True))[:n_best]
-    sentences = found.block.sentences
-    if not as_json:
-        return [
-            f"{sentence.number} ||| {texts[index]} ||| {hypothesis.score:.6f}"
-            for index, sentence in enumerate(sentences)
-            for texts, hypothesis in pairs
-        ]
-    hypotheses = [{"texts": texts, **_scores_as_json(hypothesis)} for texts, hypothesis in pairs]
-    source = [sentence.texts[0] for sentence in sentences]
-    line = {**block_place(found.block), "source": source, "hypotheses": hypotheses}
-    return [json.dumps(line, ensure_ascii=False, allow_nan=False)]
-
-
-def _scores_as_json(hypothesis: Hypothesis) -> dict[str, Any]:
-    """Return score (length-normalised), log-probability (natural), number of tokens, and if `</s>` ended it."""
-    return {
-        "score": hypothesis.score,
-        "log_probability": hypothesis.log_probability,
-        "pieces": len(hypothesis.tokens),
-        "ended": hypothesis.ended,
-    }
-
-
-def block_place(block: DocumentBlock) -> dict[str, Any]:
-    """Return the place of a block in its text, for JSON."""
-    return {"line": block.first + 1, "lines": len(block.sentences), "document": block.document}
