@@ -233,6 +233,17 @@ alignment_options = stacked(
         help="Write the word alignment of every output: links, or the weights of attention (JSON).",
     ),
     alignment_head_option,
+    click.option(
+        "--markup",
+        type=click.Choice(["xml"]),
+        help="Lines have inline tags of XML or HTML: translate their text, and move the tags by alignment.",
+    ),
+    click.option(
+        "--keep",
+        metavar="REGEX",
+        multiple=True,
+        help="Keep what matches as it is, such as '\\{[^{}]*\\}' or 'https?://\\S+'. May be repeated.",
+    ),
 )
 source_options = stacked(
     click.option("--source", type=TEXT, help="Text to translate.  [default: `data.test` of the models' recipes]"),

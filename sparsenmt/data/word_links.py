@@ -8,6 +8,7 @@ Shapes: T tokens of a text, N links.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.errors import UserError
 
 _LINK = re.compile(r"(\d{1,6})([-?])(\d{1,6})", re.ASCII)
+_WORD = re.compile(r"\S+")
 Link = tuple[int, int]
 """Places of a source and a target word."""
 
@@ -70,20 +72,25 @@ def words_of(text: str) -> list[str]:
     return text.split()
 
 
-def places_of_spans(text: str, spans: Sequence[Span], *, spaced: bool = False) -> WordPlaces:
+def word_spans(text: str) -> list[Span]:
+    """Return the places of the words between spaces."""
+    return [match.span() for match in _WORD.finditer(text)]
+
+
+def places_of_spans(text: str, spans: Sequence[Span], units: Sequence[Span] | None = None) -> WordPlaces:
     """Return the words of a text, and the word of each of its first tokens, whose places in it are given.
 
     Args:
-        spaced: True: words are what stands between spaces even in a script without them; else its tokens are words.
+        units: the places of the words; None: they stand between spaces; of a text without spaces, its tokens are words.
     """
-    if not spaced and is_unspaced([text]):
+    if units is None and is_unspaced([text]):
         return WordPlaces(tuple(text[begin:end] for begin, end in spans), tuple(range(len(spans))))
-    starts = np.array([i for i, sign in enumerate(text) if not sign.isspace() and (i == 0 or text[i - 1].isspace())])
-    places = []
+    units = word_spans(text) if units is None else units
+    starts, places = [begin for begin, _ in units], []
     for begin, end in spans:
         own = next((i for i in range(begin, end) if not text[i].isspace()), None)
-        places.append(-1 if own is None else int(np.searchsorted(starts, own, side="right")) - 1)
-    return WordPlaces(tuple(words_of(text)), tuple(places))
+        places.append(-1 if own is None else bisect_right(starts, own) - 1)
+    return WordPlaces(tuple(text[begin:end] for begin, end in units), tuple(places))
 
 
 def token_links(links: Iterable[Link], source: WordPlaces, target: WordPlaces) -> NDArray[np.int32]:

@@ -25,8 +25,9 @@ from torch import Tensor
 from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.data.tagging.word_alignment import align_words
+from sparsenmt.data.tokenizers.spans import Span
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
-from sparsenmt.data.word_links import WordPlaces, places_of_spans, words_of
+from sparsenmt.data.word_links import WordPlaces, places_of_spans, word_spans
 from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source
 from sparsenmt.errors import UserError
@@ -225,23 +226,30 @@ def align_targets(
     return [found[i] for i in range(len(targets))]
 
 
-def source_places(tokenizer: Tokenizer, line: SourceLine) -> WordPlaces:
-    """Return the words of a source, and that of each of its positions; ``</s>`` and frames have none."""
-    found = places_of_spans(line.text, tokenizer.spans(line.text)[: line.kept])
+def source_places(tokenizer: Tokenizer, line: SourceLine, units: Sequence[Span] | None = None) -> WordPlaces:
+    """Return the words of a source, and that of each of its positions; ``</s>`` and frames have none.
+
+    Args:
+        units: the places of the words; None: as `places_of_spans` finds them.
+    """
+    found = places_of_spans(line.text, tokenizer.spans(line.text)[: line.kept], units)
     before, after = len(line.frame.prefix), 1 + len(line.frame.suffix)
     return WordPlaces(found.words, (*[-1] * before, *found.places, *[-1] * after))
 
 
-def target_places(tokenizer: Tokenizer, target: ReadTarget) -> WordPlaces:
+def target_places(tokenizer: Tokenizer, target: ReadTarget, units: Sequence[Span] | None = None) -> WordPlaces:
     """Return the words of a target, and that of each of its tokens.
 
     The tokens of a search need not be those into which its text would be divided: they are then compared with its
-    words.
+    words. Arguments are those of `source_places`.
     """
     own = list(target.tokens)
     if tokenizer.encode(target.text)[: len(own)] == own:
-        return places_of_spans(target.text, tokenizer.spans(target.text)[: len(own)])
-    words = list(target.text) if is_unspaced([target.text]) else words_of(target.text)
+        return places_of_spans(target.text, tokenizer.spans(target.text)[: len(own)], units)
+    if units is None:
+        alone = is_unspaced([target.text])
+        units = [(i, i + 1) for i in range(len(target.text))] if alone else word_spans(target.text)
+    words = [target.text[begin:end] for begin, end in units]
     return WordPlaces(tuple(words), tuple(align_words(tokenizer, own, words).words.tolist()))
 
 

@@ -1,4 +1,4 @@
-"""Training with word alignments beside the text: prepared links, log, head of `decode`, resume, mistakes."""
+"""Training with word alignments beside the text: prepared links, the log, the head of `decode`, mistakes."""
 
 from __future__ import annotations
 

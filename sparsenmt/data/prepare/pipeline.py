@@ -57,7 +57,7 @@ from sparsenmt.data.text import bounded_batches, read_lines, read_parallel, writ
 from sparsenmt.data.text_dataset import TextDataset, TextWriter
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, alphabet_size, train_tokenizer
 from sparsenmt.data.vocabulary import UNK
-from sparsenmt.data.word_links import parse_links, places_of_spans, token_links
+from sparsenmt.data.word_links import parse_links, places_of_spans, token_links, word_spans
 from sparsenmt.errors import UserError
 from sparsenmt.languages import uses_joiners
 from sparsenmt.process.progress import notify, progress_bar, progress_over
@@ -508,7 +508,7 @@ class _PairPreparation(_Preparation):
                 if line in kept:
                     found = parse_links(marks, f"{corpus.alignments}, line {line + 1:,}")
                     sides = zip((source, target), (tokenizers.source, tokenizers.target), strict=True)
-                    places = (places_of_spans(text, each.spans(text), spaced=True) for text, each in sides)
+                    places = (places_of_spans(text, each.spans(text), word_spans(text)) for text, each in sides)
                     pairs = token_links((*found.sure, *found.possible), *places)
                     yield pairs[pairs[:, 1] < kept[line] - 1]  # the end of a long source may be cut
 

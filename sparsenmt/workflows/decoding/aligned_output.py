@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
 
 from sparsenmt.assemble.bundle import Bundle
+from sparsenmt.data.markup import MarkedText, transfer, units_of
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.decoding.alignment import (
     AlignedPair,
     AttentionHeads,
@@ -34,6 +36,19 @@ class AlignedLine:
     translation: TranslatedLine
     texts: list[str]
     pairs: list[AlignedPair]
+
+    def with_markup(self, marked: MarkedText, tokenizers: Tokenizers) -> list[str]:
+        """Return the texts with the elements of their source."""
+        source = self.translation.source
+        own = marked.without_start(len(marked.text) - len(source.text))  # the token of a language stands before it
+        units, written = units_of(own.text), []
+        before = source_places(tokenizers.source, source, units)
+        for text, hypothesis, pair in zip(self.texts, self.translation.hypotheses, self.pairs, strict=False):
+            target = ReadTarget(source, hypothesis.tokens, text)
+            after = target_places(tokenizers.target, target, units_of(text))
+            links = replace(pair, source=before, target=after).alignment.pairs
+            written.append(transfer(own, text, links, units))
+        return written
 
 
 @dataclass(frozen=True)

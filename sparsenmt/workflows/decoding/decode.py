@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -57,8 +57,9 @@ from sparsenmt.workflows.decoding.input_text import (
     packing_of,
     read_text,
 )
+from sparsenmt.workflows.decoding.marked_input import MarkedInput
 from sparsenmt.workflows.decoding.minimum_risk import MinimumRisk
-from sparsenmt.workflows.decoding.output_lines import render_block, render_line
+from sparsenmt.workflows.decoding.output_lines import OutputFormat, render_block, render_line
 from sparsenmt.workflows.decoding.search_options import search_options
 from sparsenmt.workflows.decoding.shared_windows import CPU, SharedWindows, check_shared_input, join_workers
 from sparsenmt.workflows.decoding.target_constraints import TargetConstraints
@@ -217,10 +218,17 @@ class _Translator:
         # A person at a terminal waits for each answer; a file or a pipe is better sorted into large batches.
         usual = WINDOW if self.packing is None else document_decoding.WINDOW
         self.window = request.window or (1 if request.input is None and sys.stdin.isatty() else usual)
-        self.aligner = None
+        several = self.options.max_lines != 1
+        self.form = OutputFormat(request.n_best, request.as_json, request.alignments, several_lines=several)
+        self.aligner = self.marked = None
         if request.aligned:
             self.options = self.options.undivided
             self.aligner = OutputAligner.of(bundle, self.options, request.alignment_head, self.window)
+        if request.markup is not None or request.keep:
+            self.marked = MarkedInput(request.markup is not None, request.keep, str(request.input or "stdin"))
+            if request.input is not None and request.input.is_file():  # a mistake shows before anything is written
+                for line in attach(read_text(request.input), request.input):
+                    self.marked.read(line)
         self.tags = open_tag_file(request.tags, bundle)
         self.constraints = TargetConstraints(request, bundle, self.options)
         beside = self.tags is not None or request.target_prefix is not None
@@ -273,24 +281,35 @@ class _Translator:
                 tally.add(other.translation)
                 yield 1, [json.dumps(other.as_json(), ensure_ascii=False, allow_nan=False)]
             return
-        request, several = self.request, self.options.max_lines != 1
         translate = translate_lines if self.selector is None else self.selector.translate
         if self.bundle.recipe.data.is_language_model:
             translate = continue_lines
         if self.risk is not None:
             translate = self.risk.translate
+        if self.marked is not None:
+            lines = self.marked.texts(lines)
         translations = translate(self.bundle, lines, self.options, advance=advance, window=self.window)
         if self.aligner is not None:
-            for each in self.aligner.lines(translations, self.request.n_best):
-                tally.add(each.translation)
-                yield 1, render_line(each.translation, self.request, each)
-            translations = iter(())
-        for found in translations:
-            tally.add(found)
-            yield 1, render_line(found, request, several_lines=several)
+            yield from self._aligned(self.aligner, translations, tally)
+        else:
+            for found in translations:
+                tally.add(found)
+                yield 1, render_line(found, self.form)
         if self.selector is not None:
             tally.depths += self.selector.counts
             self.selector.counts.clear()
+
+    def _aligned(
+        self, aligner: OutputAligner, translations: Iterable[TranslatedLine], tally: _Tally
+    ) -> Iterator[tuple[int, list[str]]]:
+        """Write translations with their alignments, or with the tags of their sources; yields as `translate` does."""
+        for each in aligner.lines(translations, self.request.n_best):
+            tally.add(each.translation)
+            source = None
+            if self.marked is not None:
+                marked = self.marked.take(each.translation.source.number)
+                each, source = replace(each, texts=each.with_markup(marked, self.bundle.tokenizers)), marked.line
+            yield 1, render_line(each.translation, self.form, each, source)
 
     def _render_blocks(
         self, blocks: Iterable[BlockTranslation], advance: Callable[[int], object], tally: _Tally

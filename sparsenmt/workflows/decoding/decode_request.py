@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sparsenmt.arguments import check_names, strings_to_paths
 from sparsenmt.data.text import StrPath, check_readable
@@ -50,6 +50,8 @@ class DecodeRequest(TargetOptions, ModelOptions):
         alignments: write the word alignment of each output: links, or (JSON) the weights of attention.
         alignment_head: ``LAYER`` or ``LAYER.HEAD`` of cross-attention, from 1; None: the head that training guided, or
             the mean over the last layer.
+        markup: ``xml``: move the inline tags of each line to its translation.
+        keep: regular expressions of what translations keep as it is.
     """
 
     model: Path
@@ -75,9 +77,11 @@ class DecodeRequest(TargetOptions, ModelOptions):
     mbr_samples: int = 16
     alignments: AlignmentKind | None = None
     alignment_head: str | None = None
+    markup: Literal["xml"] | None = None
+    keep: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_lists(disabled_heads=self.disabled_heads)
+        check_lists(disabled_heads=self.disabled_heads, keep=self.keep)
         strings_to_paths(self)
 
     @classmethod
@@ -102,15 +106,21 @@ class DecodeRequest(TargetOptions, ModelOptions):
     @property
     def aligned(self) -> dict[str, Any]:
         """The options for which outputs are aligned with their sources: name -> value, of those that are given."""
-        return {name: value for name in ("alignments",) if (value := getattr(self, name))}
+        return {name: value for name in ("alignments", "markup", "keep") if (value := getattr(self, name))}
 
     def _check_aligned(self) -> None:
         if self.alignment_head is not None and not self.aligned:
-            hint = "Add --alignments hard, or leave it out."
+            hint = "Add --alignments, --markup or --keep; or leave it out."
             raise UserError("changes nothing: outputs are not aligned", where="--alignment-head", hint=hint)
         for name in self.aligned if self.documents is not None else ():
             hint = "Leave one of the two out."
             raise UserError("is given beside --documents, and lines are aligned", where=f"--{name}", hint=hint)
+        if self.markup is not None and self.tags is not None:
+            hint = "Leave one of the two out."
+            raise UserError("is given beside --markup, and tags belong to words", where="--tags", hint=hint)
+        if self.glossary is not None and (self.markup is not None or self.keep):
+            what = "is given beside --markup or --keep, which hide parts of a line"
+            raise UserError(what, where="--glossary", hint="Leave one of the two out.")
 
     def check(self) -> None:
         """Raise UserError for options and files that do not fit one another, before the model is loaded."""
@@ -122,10 +132,10 @@ class DecodeRequest(TargetOptions, ModelOptions):
             if used and self.mbr is not None:
                 what = "is given beside --mbr, which chooses among the outputs of single lines at one depth"
                 raise UserError(what, where=name, hint="Leave one of the two out.")
-        for name, kind in (("--mbr", self.mbr), ("--alignments", self.alignments)):
-            if kind is not None and self.alternatives is not None:
+        for name in ("mbr", *self.aligned):
+            if getattr(self, name) is not None and self.alternatives is not None:
                 what = "is given beside --alternatives, which writes words and what follows them"
-                raise UserError(what, where=name, hint="Leave one of the two out.")
+                raise UserError(what, where=f"--{name}", hint="Leave one of the two out.")
         if self.output is None and sys.stdout is None:
             raise UserError("there is nothing to write to", where="standard output", hint="Name a file with --output.")
         if self.input is None and sys.stdin is None:

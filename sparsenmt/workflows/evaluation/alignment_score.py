@@ -61,10 +61,10 @@ def score_model_alignments(
     warn_of_sources(bundle, sources, str(source), "read")
     targets, most = [], bundle.max_target_length
     encoded = bundle.tokenizers.target.encode_batch(translations)
-    for read, text, ids in zip(sources, translations, encoded, strict=True):
+    for source_line, text, ids in zip(sources, translations, encoded, strict=True):
         if len(ids) > most:
-            notify(cut_warning(f"{target}, line {read.number + 1},", most, len(ids) - most, "read"))
-        targets.append(ReadTarget(read, ids[:most], text))
+            notify(cut_warning(f"{target}, line {source_line.number + 1},", most, len(ids) - most, "read"))
+        targets.append(ReadTarget(source_line, ids[:most], text))
     found: list[Sequence[Link]] = []
     with progress_bar("align", len(targets)) as advance:
         for first in range(0, len(targets), _LINES):

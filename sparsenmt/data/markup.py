@@ -1,0 +1,396 @@
+"""Text with inline tags of XML or HTML, and parts that a translation keeps as they are; both are moved by alignment.
+
+A line is divided into its text, which is translated, and elements: parts of the text, nested in one another. In the
+translation every element covers one part, again nested, and comes exactly once, whatever the alignment says; without
+the tags, the line is the translation, kept parts aside. Places are chosen by the links between units, which are words
+and single other signs, or characters where text has no spaces:
+
+- A unit of the translation speaks for an element if more of its links lead into the element than out of it, and against
+  it if fewer do. An element covers the run of units with the largest sum of these votes (the shortest, then the first),
+  within its parent and apart from its siblings; short elements choose first.
+- At the first or last unit of its parent, it also covers what stands unlinked before or after.
+- Without a vote for it, it stands empty, after the unit that is linked to what comes before it.
+- A kept part is first looked for in the translation as it is, and then linked to it. If it is missing, it replaces the
+  run that speaks for it, with what is attached to it, or is inserted.
+
+Placement by alignment follows Hanneman and Dinu (2020, "How Should Markup Tags Be Translated?"); there an element may
+be split, here the better supported part has the tags.
+Units of a text are numbered from 0; places in a text are those of characters.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from sparsenmt.data.tokenizers.spans import Span
+from sparsenmt.data.word_links import Link
+from sparsenmt.data.word_spaces import is_unspaced
+from sparsenmt.errors import UserError, printable
+
+_TAG = re.compile(
+    r"""<!--.*?-->|<(?P<close>/?)(?P<name>[A-Za-z_][\w.:-]*)"""
+    r"""(?P<rest>(?:\s(?:[^<>"'/]|/(?!>)|"[^"]*"|'[^']*')*)?)(?P<empty>/?)>"""
+)
+_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});", re.ASCII)
+_VOID = frozenset(
+    {
+        *("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track"),
+        "wbr",
+    }
+)
+_HINT = "Close every tag in its line, in order; write &lt; for a < that begins no tag."
+
+
+@dataclass(frozen=True)
+class Element:
+    """A part of a text.
+
+    Args:
+        begin, end: its place.
+        opening, closing: the tags as they were written; an empty element has the first alone.
+        kept: True: the part is kept as it is.
+        children: the elements inside.
+    """
+
+    begin: int
+    end: int
+    opening: str = ""
+    closing: str = ""
+    kept: bool = False
+    children: tuple[Element, ...] = ()
+
+
+@dataclass(frozen=True)
+class MarkedText:
+    """A text without its tags.
+
+    Args:
+        line: as it was read.
+        escaped: True: ``&``, ``<`` and ``>`` of the text are written as entities.
+    """
+
+    line: str
+    text: str
+    elements: tuple[Element, ...] = ()
+    escaped: bool = False
+
+    def without_start(self, length: int) -> MarkedText:
+        """Return the same without the first characters of the text, which are no part of what is translated."""
+
+        def moved(each: Element) -> Element:
+            begin, end = max(each.begin - length, 0), max(each.end - length, 0)
+            return replace(each, begin=begin, end=end, children=tuple(map(moved, each.children)))
+
+        return replace(self, text=self.text[length:], elements=tuple(map(moved, self.elements)))
+
+
+@dataclass
+class _Open:
+    """An element whose end has not come."""
+
+    name: str
+    opening: str
+    begin: int
+    children: list[Element] = field(default_factory=list)
+
+
+def read_markup(line: str, where: str) -> MarkedText:
+    """Divide a line with tags into its text and its elements.
+
+    Tags of HTML that are never closed, such as ``<br>``, and comments are empty elements. A ``<`` or ``&`` that begins
+    no tag or entity is text.
+
+    Args:
+        where: the line in messages.
+
+    Raises:
+        UserError: a tag is not closed, or closes none.
+    """
+    text, stack, last = "", [_Open("", "", 0)], 0
+    for match in _TAG.finditer(line):
+        text += _unescaped(line[last : match.start()])
+        last, tag, name = match.end(), match[0], match["name"]
+        if name is None or match["empty"] or (name.lower() in _VOID and not match["close"]):
+            stack[-1].children.append(Element(len(text), len(text), tag))
+        elif not match["close"]:
+            stack.append(_Open(name, tag, len(text)))
+        elif stack[-1].name != name:
+            wanted = f", where <{printable(stack[-1].name)}> is open" if len(stack) > 1 else ", and none is open"
+            raise UserError(
+                f"the tags are not balanced: {printable(tag)} closes <{name}>{wanted}", where=where, hint=_HINT
+            )
+        else:
+            own = stack.pop()
+            found = Element(own.begin, len(text), own.opening, tag, children=tuple(own.children))
+            stack[-1].children.append(found)
+    if len(stack) > 1:
+        raise UserError(
+            f"the tags are not balanced: {printable(stack[-1].opening)} is not closed", where=where, hint=_HINT
+        )
+    return MarkedText(line, text + _unescaped(line[last:]), tuple(stack[0].children), escaped=True)
+
+
+def _unescaped(text: str) -> str:
+    """Replace entities by what they stand for, and what is no part of a line by spaces."""
+    return _ENTITY.sub(lambda match: html.unescape(match[0]).replace("\n", " ").replace("\r", " "), text)
+
+
+def keep_parts(marked: MarkedText, patterns: Sequence[re.Pattern[str]]) -> MarkedText:
+    """Return the text with elements for the parts that match a pattern; an earlier pattern goes first.
+
+    A tag inside such a part is moved to its beginning or end.
+    """
+    found: list[Span] = []
+    for pattern in patterns:
+        for match in pattern.finditer(marked.text):
+            begin, end = match.span()
+            if begin < end and not any(a < end and begin < b for a, b in found):
+                found.append((begin, end))
+    if not found:
+        return marked
+    parts = sorted(found)
+    moved = [_outside(each, parts) for each in marked.elements]
+    for begin, end in parts:
+        moved = _with_part(moved, Element(begin, end, kept=True))
+    return replace(marked, elements=tuple(moved))
+
+
+def _outside(element: Element, parts: Sequence[Span]) -> Element:
+    """Return an element whose ends lie in none of the parts."""
+
+    def part_at(place: int) -> Span | None:
+        return next(((a, b) for a, b in parts if a < place < b), None)
+
+    first, last = part_at(element.begin), part_at(element.end)
+    begin = element.begin if first is None else first[0]
+    end = element.end if last is None else last[0] if element.begin == element.end else last[1]
+    children = tuple(_outside(each, parts) for each in element.children)
+    return replace(element, begin=begin, end=end, children=children)
+
+
+def _with_part(elements: Sequence[Element], part: Element) -> list[Element]:
+    """Return elements with a kept part in the innermost one that holds it; the first of several."""
+    for i, each in enumerate(elements):
+        if not each.kept and each.begin <= part.begin and part.end <= each.end and each.closing:
+            inner = replace(each, children=tuple(_with_part(each.children, part)))
+            return [*elements[:i], inner, *elements[i + 1 :]]
+    place = bisect_left([each.begin for each in elements], part.begin)
+    return [*elements[:place], part, *elements[place:]]
+
+
+def units_of(text: str) -> list[Span]:
+    """Return the places of the units of a text: words and single other signs; characters where it has no spaces."""
+    alone, found = is_unspaced([text]), list[Span]()
+    for place, sign in enumerate(text):
+        category = unicodedata.category(sign)
+        joins = category[0] in "LNM" or category == "Pc"
+        if sign.isspace():
+            continue
+        if joins and not alone and found and found[-1][1] == place and _joins(text[place - 1]):
+            found[-1] = found[-1][0], place + 1
+        else:
+            found.append((place, place + 1))
+    return found
+
+
+def _joins(sign: str) -> bool:
+    category = unicodedata.category(sign)
+    return category[0] in "LNM" or category == "Pc"
+
+
+def transfer(marked: MarkedText, text: str, links: Collection[Link], units: Sequence[Span] | None = None) -> str:
+    """Return a translation with the elements of its source.
+
+    Args:
+        text: the translation of ``marked.text``.
+        links: between the units of both, source first.
+        units: those of the source, if they are known.
+    """
+    placement = _Placement(marked, text, links, units_of(marked.text) if units is None else units)
+    places = placement.children(marked.elements, (0, len(text)), (0, len(marked.text)))
+    return "".join(placement.written(places, 0, len(text)))
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """An element with its place in the translation, and those inside."""
+
+    element: Element
+    begin: int
+    end: int
+    children: tuple[_Placed, ...] = ()
+
+
+class _Placement:
+    def __init__(self, marked: MarkedText, text: str, links: Collection[Link], units: Sequence[Span]) -> None:
+        self._marked, self._text, self._source = marked, text, units
+        self._target = units_of(text)
+        self._links: list[list[int]] = [[] for _ in self._target]  # unit of the translation -> linked source units
+        for i, j in links:
+            self._links[j].append(i)
+        taken: list[Span] = []
+        for part in _kept_parts(marked.elements):  # a part that the translation has is linked to it and nothing else
+            if (same := self._verbatim(part, _gaps((0, len(text)), taken))) is not None:
+                taken.append(same)
+                for j in self._units_within(same):
+                    self._links[j] = list(self._covered(part))
+
+    def children(self, elements: Sequence[Element], inside: Span, parent: Span) -> tuple[_Placed, ...]:
+        """Place elements within a part of the translation, which its parent covers; ``parent``: in the source."""
+        found: dict[int, _Placed] = {}
+        sizes = [len(self._covered(each)) for each in elements]
+        order = sorted(range(len(elements)), key=lambda n: (not elements[n].kept, not sizes[n], sizes[n], n))
+        for n in order:
+            free = _gaps(inside, [(each.begin, each.end) for each in found.values()])
+            begin, end = self._place(elements[n], free, inside, parent)
+            own = elements[n]
+            inner = self.children(own.children, (begin, end), (own.begin, own.end))
+            found[n] = _Placed(own, begin, end, inner)
+        return tuple(sorted((found[n] for n in range(len(elements))), key=lambda each: (each.begin, each.end)))
+
+    def _covered(self, element: Element) -> range:
+        """Return the source units that an element touches."""
+        first = bisect_left(self._source, element.begin, key=lambda unit: unit[1] - 1)
+        if element.begin == element.end:
+            return range(first, first)
+        last = bisect_left(self._source, element.end, key=lambda unit: unit[0])
+        return range(first, max(first, last))
+
+    def _place(self, element: Element, free: Sequence[Span], inside: Span, parent: Span) -> Span:
+        """Return the place of an element in one of the gaps between those that are placed."""
+        if element.kept and (same := self._verbatim(element, free)) is not None:
+            return same
+        covered = self._covered(element)
+        votes = [self._vote(j, covered) for j in range(len(self._target))]
+        best: tuple[int, int, int, int] = (0, 0, 0, 0)  # sum, less its length, first unit, last unit
+        for gap in free:
+            best = max(best, _best_run(votes, self._units_within(gap)), key=lambda run: (run[0], run[1]))
+        if best[0] <= 0:
+            return self._point(covered, free)
+        first, last = best[2], best[3]
+        (gap,) = (each for each in free if each[0] <= self._target[first][0] < each[1])
+        return self._widened(element, first, last, gap, inside, parent, votes)
+
+    def _vote(self, unit: int, covered: range) -> int:
+        into = sum(i in covered for i in self._links[unit])
+        out = len(self._links[unit]) - into
+        return (into > out) - (into < out)
+
+    def _units_within(self, gap: Span) -> range:
+        """Return the units that lie in a part of the translation."""
+        first = bisect_left(self._target, gap[0], key=lambda unit: unit[0])
+        last = bisect_left(self._target, gap[1] + 1, key=lambda unit: unit[1])
+        return range(first, max(first, last))
+
+    def _widened(
+        self, element: Element, first: int, last: int, gap: Span, inside: Span, parent: Span, votes: Sequence[int]
+    ) -> Span:
+        """Return the place of a run, with unlinked units at the ends of the parent, or attached to a kept part."""
+        units, covered, around = self._units_within(gap), self._covered(element), self._covered(Element(*parent))
+        before, after = first, last
+        while before - 1 in units and votes[before - 1] >= 0:
+            before -= 1
+        while after + 1 in units and votes[after + 1] >= 0:
+            after += 1
+        if element.kept:
+            while first > before and self._target[first - 1][1] == self._target[first][0]:
+                first -= 1
+            while last < after and self._target[last][1] == self._target[last + 1][0]:
+                last += 1
+            return self._target[first][0], self._target[last][1]
+        if covered.start == around.start and before == units.start and gap[0] == inside[0]:
+            first = before
+        if covered.stop == around.stop and after == units.stop - 1 and gap[1] == inside[1]:
+            last = after
+        return self._target[first][0], self._target[last][1]
+
+    def _verbatim(self, element: Element, free: Sequence[Span]) -> Span | None:
+        """Return the first place in a gap where a kept part stands as it is, and no longer word does."""
+        source, begin, end = self._marked.text, element.begin, element.end
+        part = source[begin:end]
+        left = begin == 0 or not (_joins(source[begin - 1]) and _joins(part[0]))
+        right = end == len(source) or not (_joins(source[end]) and _joins(part[-1]))
+        for gap in free:
+            place = self._text.find(part, *gap)
+            while place >= 0:
+                after = place + len(part)
+                before = place == 0 or not (left and _joins(self._text[place - 1]) and _joins(part[0]))
+                behind = after == len(self._text) or not (right and _joins(self._text[after]) and _joins(part[-1]))
+                if before and behind:
+                    return place, after
+                place = self._text.find(part, place + 1, gap[1])
+        return None
+
+    def _point(self, covered: range, free: Sequence[Span]) -> Span:
+        """Return an empty place: after what is linked to the unit before the element, or before that after it."""
+        units = [j for gap in free for j in self._units_within(gap)]
+        by_source: dict[int, list[int]] = {}
+        for j in units:
+            for i in self._links[j]:
+                by_source.setdefault(i, []).append(j)
+        before = max((i for i in by_source if i < covered.start), default=None)
+        after = min((i for i in by_source if i >= covered.stop), default=None)
+        if before is not None:
+            place = self._target[by_source[before][-1]][1]
+        elif after is not None:
+            place = self._target[by_source[after][0]][0]
+        else:
+            place = free[0][0] if covered.start == 0 else free[-1][1]
+        return place, place
+
+    def written(self, placed: Sequence[_Placed], begin: int, end: int) -> Iterator[str]:
+        """Yield the parts of the translation from one place to another, with the elements in it."""
+        for each in placed:
+            yield self._escaped(self._text[begin : each.begin])
+            own = each.element
+            if own.kept:
+                yield from self._kept(each)
+            else:
+                yield own.opening
+                yield from self.written(each.children, each.begin, each.end)
+                yield own.closing
+            begin = each.end
+        yield self._escaped(self._text[begin:end])
+
+    def _kept(self, each: _Placed) -> Iterator[str]:
+        """Yield a kept part; where it is inserted, with spaces around it."""
+        text, inserted = self._text, each.begin == each.end
+        yield " " if inserted and each.begin and not text[each.begin - 1].isspace() else ""
+        yield self._escaped(self._marked.text[each.element.begin : each.element.end])
+        yield " " if inserted and each.end < len(text) and _joins(text[each.end]) else ""
+
+    def _escaped(self, text: str) -> str:
+        return html.escape(text, quote=False) if self._marked.escaped else text
+
+
+def _kept_parts(elements: Sequence[Element]) -> Iterator[Element]:
+    """Yield the parts that are kept, those inside elements, too, in their order."""
+    for each in elements:
+        if each.kept:
+            yield each
+        yield from _kept_parts(each.children)
+
+
+def _gaps(inside: Span, taken: Sequence[Span]) -> list[Span]:
+    """Return the parts of a place that are not taken; two that touch are apart."""
+    found, begin = [], inside[0]
+    for a, b in sorted(taken):
+        found.append((begin, max(a, begin)))
+        begin = max(b, begin)
+    return [*found, (begin, inside[1])]
+
+
+def _best_run(votes: Sequence[int], units: range) -> tuple[int, int, int, int]:
+    """Return the run of units with the largest sum of votes, the shortest, then the first: sum, -length, ends."""
+    best, total, first = (0, 0, 0, 0), 0, units.start
+    for j in units:
+        if total <= 0:
+            total, first = 0, j
+        total += votes[j]
+        best = max(best, (total, first - j - 1, first, j), key=lambda run: (run[0], run[1]))
+    return best
