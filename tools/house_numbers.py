@@ -26,11 +26,14 @@ OPTIONAL_PACKAGES = {
     *(
         "HanTa",
         "ctranslate2",
+        "mlflow",
         "matplotlib",
         "spacy",
         "stanza",
         "tokenizers",
         "torch.utils.tensorboard",
+        "trackio",
+        "wandb",
     ),
     *("rouge_score", "sacrebleu"),  # installed, but slow to load
     *("fcntl", "resource"),  # of the standard library, but not on every system
