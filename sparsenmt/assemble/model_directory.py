@@ -5,7 +5,7 @@
 ``features/``             fitted source features
 ``weights.safetensors``   the model
 ``manifest.json``         format, data fingerprint, hashes of vocabularies and features, sides of the training text
-``metrics.jsonl``         the log of training; ``tensorboard/``: the same
+``metrics.jsonl``         the log of training; ``tensorboard/``: the same; ``trackers.json``: ids of the run elsewhere
 ``checkpoints/``          the states of training
 
 Every file except the logs has a hash, in itself or in the manifest: a changed file is never used.

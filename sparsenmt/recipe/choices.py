@@ -16,6 +16,9 @@ _SIZES = {
     "big": (1024, 4096, 16, 6),
 }
 
+TrackerName = Literal["tensorboard", "wandb", "mlflow", "trackio"]
+"""Programs that get the numbers of a training run; `training.trackers` has them by these names."""
+
 PRESETS: dict[str, dict[str, int]] = {
     name: {
         "dimension": dimension,

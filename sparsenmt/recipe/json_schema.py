@@ -145,7 +145,7 @@ def _inside(schema: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _required(section: type[BaseModel]) -> dict[str, Any]:
-    """What is required of a section, and of those in it that are required themselves."""
+    """The required keys of a section, and of those in it that are required themselves."""
     fields = {key: field for key, field in fields_by_key(section).items() if field.is_required()}
     inner = {key: section_type(field.annotation) for key, field in fields.items()}
     found = {key: _required(each) for key, each in inner.items() if each is not None}

@@ -32,6 +32,7 @@ from sparsenmt.recipe.choices import (
     LongLines,
     Preset,
     ScoringTokenizer,
+    TrackerName,
     UnknownTokens,
     device_name,
 )
@@ -260,6 +261,11 @@ class Training(Section):
     )
     validation: Validation = Field(Validation(), description="Validation during training.")
     log_every: PositiveInt = Field(50, description="Number of updates between lines of `metrics.jsonl`.")
+    trackers: list[TrackerName] | None = Field(
+        None,
+        description="Programs that get the numbers of the log, too; their own variables say where, as "
+        "`WANDB_MODE=offline`. Default: TensorBoard, if it is installed; `[]`: none.",
+    )
     save_every: PositiveInt = Field(1000, description="Number of updates between checkpoints.")
     keep_last: PositiveInt = Field(5, description="Number of newest checkpoints to keep.")
     keep_best: NonNegativeInt = Field(
@@ -278,7 +284,7 @@ class Training(Section):
         "`average_last`.",
     )
 
-    younger = frozenset({"clip", "freeze", "lora", "max_hours", "guided_alignment"})
+    younger = frozenset({"clip", "freeze", "lora", "max_hours", "guided_alignment", "trackers"})
 
     @property
     def falls_to_zero(self) -> bool:

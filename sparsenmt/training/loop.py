@@ -162,7 +162,7 @@ class Trainer:
         if options.max_epochs is not None:
             total = min(total, options.max_epochs * math.ceil(self.task.count_batches(progress.epoch) / size))
         written = self.directory if self.workers.is_main_process else None
-        self._log = TrainingLog(written, total=total, initial=progress.update)
+        self._log = TrainingLog(written, total=total, initial=progress.update, trackers=options.trackers)
         try:
             with listening() as self._signals, self._signals.deferred():
                 if progress.update > progress.began:

@@ -1,4 +1,4 @@
-"""The log of a training run: its progress, ``metrics.jsonl``, and TensorBoard if it is installed."""
+"""The log of a training run: its progress, ``metrics.jsonl``, and trackers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import os
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -18,6 +17,7 @@ from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.process.progress import ProgressBar, notify
 from sparsenmt.storage.files import name_file_in_errors, no_follow, write_bytes
 from sparsenmt.training.state import Progress
+from sparsenmt.training.trackers import Trackers
 
 
 def truncate_log(directory: Path, progress: Progress) -> None:
@@ -122,20 +122,18 @@ class TrainingLog:
         directory: model directory; None writes nothing (processes other than the main one).
         total: updates at the end of the run.
         initial: updates that are done already.
+        trackers: names of the programs that get the numbers, too; None: as for `Trackers`.
     """
 
-    def __init__(self, directory: Path | None, *, total: int, initial: int) -> None:
+    def __init__(
+        self, directory: Path | None, *, total: int, initial: int, trackers: Sequence[str] | None = None
+    ) -> None:
         self._path = None if directory is None else directory / METRICS_FILE
         self._file = None
         if self._path is not None:
             self._file = open(self._path, "a", encoding="utf-8", newline="\n", opener=no_follow)  # noqa: SIM115
         self._bar = ProgressBar("train", total, unit="update", done=initial, paced=False, shown=directory is not None)
-        self._board: Any = None
-        if directory is not None:
-            with suppress(ImportError):
-                from torch.utils.tensorboard import SummaryWriter
-
-                self._board = SummaryWriter(str(directory / "tensorboard"))
+        self._trackers = None if directory is None else Trackers(directory, trackers, initial)
 
     def advance(self, loss: float, tokens_per_second: float, closed: Sequence[str] = ()) -> None:
         """Count an update on the progress bar.
@@ -157,10 +155,8 @@ class TrainingLog:
         with name_file_in_errors(self._path):
             self._file.write(line)
             self._file.flush()
-        if self._board is not None:
-            for name, value in values.items():
-                if isinstance(value, int | float):
-                    self._board.add_scalar(f"{kind}/{name}", value, update)
+        if self._trackers is not None:
+            self._trackers.log(kind, update, values)
 
     def sync(self) -> None:
         """Flush the log to disk: it must not lag behind a checkpoint."""
@@ -177,5 +173,5 @@ class TrainingLog:
         if self._file is not None and self._path is not None:
             with name_file_in_errors(self._path):  # closing writes again what `record` could not write
                 self._file.close()
-        if self._board is not None:
-            self._board.close()
+        if self._trackers is not None:
+            self._trackers.close()

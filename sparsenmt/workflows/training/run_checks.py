@@ -27,7 +27,7 @@ from sparsenmt.training.state import Progress
 # vocabularies were learned with: its default was another one in earlier versions, for some languages.
 _HARMLESS = re.compile(
     r"name|directory|data\.(directory|test.*|source_language|tokenizer\.normalization|(train\[\d+\]|dev)\.(source|target|documents))"
-    r"|training\.(log_every|save_every|keep_last|keep_best|average_last|choose_average|skip_nonfinite)"
+    r"|training\.(log_every|save_every|keep_last|keep_best|average_last|choose_average|skip_nonfinite|trackers(\[\d+\])?)"
 )
 _TOKENIZER = "training.validation.tokenize"
 """`validation_scoring` compares it with what the run was validated by, which the recipe need not name."""

@@ -59,6 +59,7 @@ from sparsenmt.training.segments import LanguageModelTask
 from sparsenmt.training.sentence_pairs import TranslationTask
 from sparsenmt.training.state import Progress
 from sparsenmt.training.task import TrainingTask
+from sparsenmt.training.trackers import check_installed
 from sparsenmt.training.training_log import truncate_log
 from sparsenmt.training.validation import limit_reached, losses_without_target
 from sparsenmt.workflows.training.checkpoint_choice import CheckpointChoice, choose, mean_sizes, warn_of_damage
@@ -176,6 +177,7 @@ def _try_validation(
 
 def _checked_data(recipe: Recipe, workers: Workers, device: torch.device) -> PreparedData | PreparedText:
     """Open the prepared data; UserError if the recipe cannot be trained on them."""
+    check_installed(recipe.training.trackers if workers.is_main_process else ())
     data = open_data(recipe)
     if isinstance(data, PreparedData):
         check_lengths(recipe, data)
