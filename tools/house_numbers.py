@@ -82,26 +82,26 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "(top)": (1_000, 0),
     "analysis": (4_770, 0),
     "api": (880, 0),
-    "assemble": (1_490, 0),
-    "commands": (3_280, 0),
-    "data": (9_220, 0),
-    "decoding": (4_130, 0),
+    "assemble": (1_510, 0),
+    "commands": (3_290, 0),
+    "data": (9_620, 0),
+    "decoding": (4_160, 0),
     "depth_selector": (1_140, 0),
-    "engine": (2_400, 0),
+    "engine": (2_410, 0),
     "evaluation": (2_870, 0),
     "export": (820, 0),
-    "importers": (2_950, 0),
+    "importers": (2_960, 0),
     "model": (4_730, 0),
     "native": (2_750, 3_170),
     "plugins": (610, 0),
     "process": (1_100, 0),
-    "recipe": (4_210, 0),
+    "recipe": (4_220, 0),
     "report": (1_370, 0),
     "sparsity": (3_090, 920),
     "storage": (1_690, 0),
     "testing": (2_940, 0),
-    "training": (2_630, 0),
-    "workflows": (9_240, 0),
+    "training": (2_890, 0),
+    "workflows": (9_360, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 
@@ -129,7 +129,8 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 69_220,
+    "repeated_class_names": 2,
+    "lines": 70_080,
     "lines_of_cpp": 4_090,
     "kernel_importers": 1,
 }
