@@ -59,7 +59,7 @@ def test_a_pair_is_left_out_for_its_text(filters: dict[str, Any], pair: tuple[st
 def test_a_side_that_is_reliably_in_another_language_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"ja": ("de", True), "unsure": ("fr", False), "no": ("no", True), "shalom": ("iw", True)}
 
-    def detect(text: str) -> tuple[bool, int, list[tuple[str, str]]]:
+    def detect(text: str, *, hintLanguage: str) -> tuple[bool, int, list[tuple[str, str]]]:
         return found[text][1], len(text), [("NAME", found[text][0])]
 
     package = SimpleNamespace(detect=detect, LANGUAGES=[("N", code) for code in ("de", "no", "iw", "fr")])

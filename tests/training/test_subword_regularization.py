@@ -5,18 +5,32 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from sparsenmt.data.batching import Batch, EpochPlan, collate
 from sparsenmt.data.dataset import Dataset
+from sparsenmt.data.tokenizers.frame import NO_FRAMES
 from sparsenmt.data.tokenizers.sampled_division import SampledDivision
 from sparsenmt.data.tokenizers.subword_sampler import MergeDropout
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.data.vocabulary import EOS
+from sparsenmt.errors import UserError
 from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.process.workers import Workers
+from sparsenmt.recipe.schema import (
+    Data,
+    Filters,
+    ModelSection,
+    Recipe,
+    SubwordRegularization,
+    SubwordSampling,
+    TokenizerSection,
+)
 from sparsenmt.training.sentence_pairs import PairBatches, TranslationTask
+from sparsenmt.workflows.training.train import _division
 from tests.training.interrupting import Moments, Runs, assert_same, outcome
 from tests.training.support import PIECES, dataset_of, pairs, small_model, training_options
 
@@ -143,3 +157,26 @@ def test_sources_are_cut_and_long_sentences_keep_their_tokens(tmp_path: Path) ->
     assert cut.source.shape[1] == 6 < cut.target_output.shape[1]
     kept = collate([dataset], batch, division=dataclasses.replace(division(), longest=4))
     assert kept.source.tolist() == [dataset.source(0).tolist()] * 20
+
+
+def test_what_cannot_be_sampled_is_refused_before_training(tmp_path: Path) -> None:
+    """A method that reads a feature of each source token, and a tokenizer without subwords."""
+    chosen = SubwordRegularization(source=SubwordSampling(dropout=0.1))
+    data = Data.model_construct(subword_regularization=chosen, filters=Filters(max_source_length=9))
+    recipe = Recipe.model_construct(data=data, model=ModelSection(positions="learned", max_positions=30))
+    recipe = recipe.model_copy(update={"training": OPTIONS})
+    options = TokenizerSection(kind="char", vocabulary_size=20)
+    tokenizers = Tokenizers(*[train_tokenizer(options, iter(["abc"]))] * 2, shared=True)
+    prepared = SimpleNamespace(features=SimpleNamespace(names=("word_id",)), tokenizers=tokenizers)
+    with pytest.raises(UserError, match="read word_id of the source's tokens") as caught:
+        _division(recipe, prepared, NO_FRAMES)  # type: ignore[arg-type]
+    assert caught.value.where == "data.subword_regularization.source"
+    prepared.features.names = ()
+    with pytest.raises(UserError, match="no SentencePiece model of BPE, but of another kind"):
+        _division(recipe, prepared, NO_FRAMES)  # type: ignore[arg-type]
+    options = TokenizerSection(kind="bpe", vocabulary_size=12)
+    prepared.tokenizers = Tokenizers(*[train_tokenizer(options, iter(["abc ab abc cab"]))] * 2, shared=True)
+    made = _division(recipe, prepared, NO_FRAMES)  # type: ignore[arg-type]
+    assert made is not None and (made.longest, made.cut, made.samplers[1]) == (29, 9, None)
+    plain = recipe.model_copy(update={"data": data.model_copy(update={"subword_regularization": None})})
+    assert _division(plain, prepared, NO_FRAMES) is None  # type: ignore[arg-type]

@@ -63,7 +63,7 @@ class TextFilters:
     def _is_foreign(self, text: str, language: str) -> bool:
         """True if a text is reliably in another language."""
         printable = "".join(character for character in text if character.isprintable())  # CLD2 refuses others
-        reliable, _, found = self._detector(printable)
+        reliable, _, found = self._detector(printable, hintLanguage=language)
         return bool(reliable) and _code(found[0][1]) != language
 
 
