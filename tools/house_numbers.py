@@ -26,16 +26,13 @@ OPTIONAL_PACKAGES = {
     *(
         "HanTa",
         "ctranslate2",
-        "mlflow",
         "matplotlib",
         "spacy",
         "stanza",
         "tokenizers",
         "torch.utils.tensorboard",
-        "trackio",
-        "wandb",
     ),
-    *("rouge_score", "sacrebleu"),  # installed, but slow to load
+    *("mlflow", "rouge_score", "sacrebleu", "trackio", "wandb"),  # two of them are installed, but slow to load
     *("fcntl", "resource"),  # of the standard library, but not on every system
 }
 """Packages that a function outside `commands/` may import: they may be missing, or slow down the start."""

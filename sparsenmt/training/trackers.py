@@ -55,10 +55,12 @@ class TrackedRun:
 class Tracker(Protocol):
     """One program that gets the numbers of a run.
 
-    Its class is called with a `TrackedRun`. ``id`` is that by which the run continues; None: the directory is enough.
+    Its class is called with a `TrackedRun`.
     """
 
-    id: str | None
+    @property
+    def id(self) -> str | None:
+        """The id by which the run continues; None: the directory is enough."""
 
     def log(self, values: Mapping[str, float], update: int) -> None:
         """Send the numbers after an update, by names such as ``train/loss``."""
