@@ -7,8 +7,9 @@
 ``manifest.json``         format, data fingerprint, hashes of vocabularies and features, sides of the training text
 ``metrics.jsonl``         the log of training; ``tensorboard/``: the same; ``trackers.json``: ids of the run elsewhere
 ``checkpoints/``          the states of training
+``README.md``             the model card, by `assemble.model_card`
 
-Every file except the logs has a hash, in itself or in the manifest: a changed file is never used.
+Every file except the logs and the card has a hash, in itself or in the manifest: a changed file is never used.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def export_model(
         program.write(plain, bundle, partial, sentencepiece)
         if not sentencepiece:
             tokenizers.save(partial / "tokenizers")
-        write_text(partial / "README.md", readme(bundle, plain, target, sentencepiece=sentencepiece))
+        write_text(partial / "README.md", readme(bundle, plain, target, sentencepiece=sentencepiece, source=source))
         origin = {
             "exported_to": target,
             "model": bundle.recipe.name,

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sparsenmt.assemble.bundle import Bundle
+from sparsenmt.assemble.model_card import about_scores, about_training, front_matter
+from sparsenmt.assemble.model_directory import read_manifest
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.export.plain_transformer import PlainTransformer, parameter_count
 from sparsenmt.export.target import ExportTarget, load_target
@@ -10,8 +14,13 @@ from sparsenmt.export.target import ExportTarget, load_target
 _SAME = "Outputs are those of `sparsenmt decode` with the same settings, but for ties."
 
 
-def readme(bundle: Bundle, plain: PlainTransformer, target: str, *, sentencepiece: bool) -> str:
-    """The text of the README. Its code runs in the model's directory if the target's packages are installed."""
+def readme(
+    bundle: Bundle, plain: PlainTransformer, target: str, *, sentencepiece: bool, source: Path | None = None
+) -> str:
+    """The text of the README. Its code runs in the model's directory if the target's packages are installed.
+
+    source: the directory of the model, whose card tells of data and scores.
+    """
     recipe, program = bundle.recipe, load_target(target)
     facts = [
         f"{recipe.data.source_language} to {recipe.data.target_language}, {plain.encoder_layers} encoder and "
@@ -24,7 +33,8 @@ def readme(bundle: Bundle, plain: PlainTransformer, target: str, *, sentencepiec
         "",
         *(f"- {note}" for note in [*program.notes(plain), *_notes(bundle, program, sentencepiece)] or [_SAME]),
     ]
-    return "\n".join([f"# {recipe.name}", "", *facts, ""])
+    known = [] if source is None else [*about_training(source, recipe, read_manifest(source)), *about_scores(source)]
+    return "\n".join([*front_matter(recipe), "", f"# {recipe.name}", "", *facts, "", *known])
 
 
 def _notes(bundle: Bundle, program: ExportTarget, sentencepiece: bool) -> list[str]:

@@ -434,6 +434,9 @@ class Recipe(Section):
 
     name: str = Field(description="Name of the run.")
     directory: str = Field(description="Model directory that `train` writes, relative to the working directory.")
+    license: str | None = Field(
+        None, description="Licence of the model, for its card (`README.md`): an identifier such as `cc-by-4.0`."
+    )
     model: ModelSection = Field(ModelSection(), description="The Transformer and its methods.")
     losses: dict[str, AuxiliaryLoss] = Field({}, description="Auxiliary losses by name.")
     data: Data = Field(description="Text, tokenizer and the prepared data.")
@@ -448,5 +451,6 @@ class Recipe(Section):
 
     @model_serializer(mode="wrap")
     def serialized(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The recipe as plain values, without the keys of the other task."""
-        return without_foreign_keys(handler(self), self.data.task)
+        """The recipe as plain values, without the keys of the other task; `license` is younger than recipes."""
+        values = without_foreign_keys(handler(self), self.data.task)
+        return {key: value for key, value in values.items() if (key, value) != ("license", None)}

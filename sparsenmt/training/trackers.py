@@ -60,7 +60,7 @@ class Tracker(Protocol):
 
     @property
     def id(self) -> str | None:
-        """That by which the run continues; None: the directory is enough."""
+        """The id by which the run continues; None: the directory is enough."""
 
     def log(self, values: Mapping[str, float], update: int) -> None:
         """Send the numbers after an update, by names such as ``train/loss``."""

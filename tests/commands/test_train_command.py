@@ -35,6 +35,7 @@ Refused = Callable[..., str]
 def test_what_a_model_directory_holds(command: Run, workspace: Path) -> None:
     model = workspace / "model"
     assert {path.name for path in model.iterdir()} - {"tensorboard"} == {  # where TensorBoard is installed
+        "README.md",
         "checkpoints",
         "features",
         "manifest.json",

@@ -11,15 +11,15 @@ import torch
 from sparsenmt.assemble import model_directory
 from sparsenmt.assemble.methods import load_resolved_recipe
 from sparsenmt.assemble.model import build_model
+from sparsenmt.assemble.model_card import write_model_card
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.errors import UserError
 from sparsenmt.importers.foreign_model import ForeignModel
 from sparsenmt.importers.programs import read_foreign_model
 from sparsenmt.process.progress import notify
 from sparsenmt.recipe.schema import Recipe
-from sparsenmt.storage.files import check_absent, new_directory, sha256_file, write_text
+from sparsenmt.storage.files import check_absent, new_directory, sha256_file
 
-README = "README.md"
 _DATA = ("train", "dev")
 _LANGUAGE = re.compile(r"[A-Za-z0-9]+([-_@][A-Za-z0-9]+)*")
 
@@ -68,8 +68,7 @@ def import_model(request: ImportRequest) -> None:
         parts = partial, recipe, found.tokenizers, FeatureSet({})
         model_directory.initialise(*parts, "imported", imported_from=origin, shortlist=found.shortlist, text=found.text)
         model_directory.write_weights(partial, found.weights, after=0, made_of=[])
-        lines = [f"# {request.output.name}", "", f"Imported from {request.source} by sparsenmt.", ""]
-        write_text(partial / README, "\n".join([*lines, *(f"- {note}" for note in found.notes), ""]))
+    write_model_card(request.output)
     _tell(request, recipe, found)
 
 

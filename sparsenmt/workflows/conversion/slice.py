@@ -19,6 +19,7 @@ from sparsenmt.assemble import model_directory
 from sparsenmt.assemble.bundle import open_model
 from sparsenmt.assemble.checks import loss_names
 from sparsenmt.assemble.model import build_model
+from sparsenmt.assemble.model_card import write_model_card
 from sparsenmt.data.text import StrPath
 from sparsenmt.model.depth_plan import Depth, DepthPlan
 from sparsenmt.model.transformer import own_exit
@@ -103,6 +104,7 @@ def slice_model(
     cut.load_state_dict({name: weights[_origin(name, weights, plan, depth, cut.plan)] for name in cut.state_dict()})
     save = None if found is None else partial(save_vocabularies, found.tokenizers, shortlist)
     model_directory.copy_slice(model, output, recipe, cut.state_dict(), depth, version, save)
+    write_model_card(output)
     after, before = (sum(parameter.numel() for parameter in each.parameters()) for each in (cut, bundle.model))
     sizes_before = bundle.tokenizers.source.size, bundle.tokenizers.target.size
     return SlicedModel(depth, after, before, sizes, sizes_before)

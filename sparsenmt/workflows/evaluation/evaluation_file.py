@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from sparsenmt.analysis.density import DensityResult
 from sparsenmt.assemble.bundle import Bundle, check_identity
+from sparsenmt.assemble.model_card import RESULTS, write_model_card
 from sparsenmt.assemble.model_directory import ModelIdentity
 from sparsenmt.engine.numerics import Numerics
 from sparsenmt.evaluation.significance import Comparison, PairedTest
@@ -23,7 +24,6 @@ from sparsenmt.process.progress import notify
 from sparsenmt.storage.files import directory_lock, make_directories, sha256_text
 from sparsenmt.storage.kept_work import KeptWork, changed_values, request_digest
 
-FOLDER = "evaluation"
 _FORMAT = 1
 _OLDEST_KEY = {"format", "weights", "model", "decoding", "text"}
 """The entries of the key in files of the first version, which did not look at vocabularies and the source length."""
@@ -112,6 +112,7 @@ class KeptEvaluation(ABC):
                 results = asdict(self)
                 del results["path"], results["key"]
                 self._kept(self.path, self.key).write(**results)
+            write_model_card(self.path.parent.parent)
         except OSError as error:
             if error.errno not in _READ_ONLY:
                 raise
@@ -195,4 +196,4 @@ def evaluation_key(
 
 def evaluation_path(directory: Path, text: str, digests: Mapping[str, Any], suffix: str = "") -> Path:
     """Return the file of an evaluation of a text, by its name and the hashes of its files by role."""
-    return directory / FOLDER / f"{text}-{request_digest(digests)[:8]}{suffix}.json"
+    return directory / RESULTS / f"{text}-{request_digest(digests)[:8]}{suffix}.json"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sparsenmt.assemble import model_directory
+from sparsenmt.assemble.model_card import write_model_card
 from sparsenmt.data.text import StrPath
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.process.devices import pick_device, use_threads
@@ -64,6 +65,7 @@ def average(
     else:
         model_directory.check_model_version(model, version)
         model_directory.write_weights(model, weights, after=after, made_of=made_of, warnings=warnings, average=record)
+    write_model_card(target or model)
     notify(f"{(target or model) / model_directory.WEIGHTS}: {choice.describe()}")
     return choice.report() if len(sizes) > 1 else None
 

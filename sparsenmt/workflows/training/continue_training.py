@@ -8,6 +8,7 @@ from pathlib import Path
 from sparsenmt.assemble import model_directory
 from sparsenmt.assemble.bundle import starting_weights
 from sparsenmt.assemble.model import build_model
+from sparsenmt.assemble.model_card import write_model_card
 from sparsenmt.data.prepared_data import read_manifest
 from sparsenmt.errors import UserError
 from sparsenmt.process.devices import pick_device
@@ -148,5 +149,6 @@ def _write_untrained(recipe: Recipe, start: StartingPoint) -> None:
             partial, recipe, *parts, started_from=record, text=model_directory.text_sides(start.directory)
         )
         model_directory.write_weights(partial, weights, after=0, made_of=[])
+    write_model_card(directory)
     text = f"; {', '.join(added)}: initial values" if added else ""
     notify(f"{directory}: the weights of {start.directory}{text}")

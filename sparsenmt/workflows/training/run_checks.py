@@ -26,7 +26,7 @@ from sparsenmt.training.state import Progress
 # kept, and the number of updates that may be skipped because they are not finite. Also the rule that the fingerprint's
 # vocabularies were learned with: its default was another one in earlier versions, for some languages.
 _HARMLESS = re.compile(
-    r"name|directory|data\.(directory|test.*|source_language|tokenizer\.normalization|(train\[\d+\]|dev)\.(source|target|documents))"
+    r"name|directory|license|data\.(directory|test.*|source_language|tokenizer\.normalization|(train\[\d+\]|dev)\.(source|target|documents))"
     r"|training\.(log_every|save_every|keep_last|keep_best|average_last|choose_average|skip_nonfinite|trackers(\[\d+\])?)"
 )
 _TOKENIZER = "training.validation.tokenize"

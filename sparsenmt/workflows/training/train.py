@@ -22,6 +22,7 @@ from sparsenmt.assemble.checks import (
 )
 from sparsenmt.assemble.estimates import without_gain
 from sparsenmt.assemble.model import build_model, choose_trained
+from sparsenmt.assemble.model_card import write_model_card
 from sparsenmt.data.batching import EpochPlan
 from sparsenmt.data.corpus_mixture import CorpusMixture
 from sparsenmt.data.prepared_data import PreparedData, PreparedText
@@ -434,4 +435,5 @@ def finish(recipe: Recipe, directory: Path, progress: Progress, validate: Valida
         warnings=warn_of_damage(directory, training.average_last, choice.best),
         average=choice.record(),
     )
+    write_model_card(directory)
     notify(f"{directory / model_directory.WEIGHTS}: {choice.describe()}{note}")

@@ -1,0 +1,228 @@
+"""The model card of a model directory: ``README.md``, from what the directory records of data, recipe and scores.
+
+Its first lines are those that model hubs read. A card without `MARK` belongs to the user, and is never replaced.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparsenmt.assemble.methods import chosen_methods
+from sparsenmt.assemble.model_directory import (
+    WEIGHTS,
+    WEIGHTS_HINT,
+    parameter_count,
+    read_manifest,
+    read_recipe,
+    weights_digest,
+)
+from sparsenmt.errors import UserError, printable
+from sparsenmt.process.progress import byte_text
+from sparsenmt.recipe.method_choice import Site
+from sparsenmt.recipe.schema import Corpus, Recipe
+from sparsenmt.storage.files import read_sealed, write_text
+from sparsenmt.storage.tensors import read_header
+
+CARD = "README.md"
+MARK = "<!-- Written by sparsenmt. Remove this line, and the card stays as you edit it. -->"
+RESULTS = "evaluation"
+"""The folder of a model directory with measured results."""
+_USUAL = {Site().pattern.name, Site().transform.name, "plain"}
+
+
+@dataclass(frozen=True)
+class CardScore:
+    """A score of the model: of a text, by a metric, with the signature that says how it was computed."""
+
+    text: str
+    sentences: int | None
+    metric: str
+    value: float
+    signature: str
+    sparsity: float | None
+
+
+def write_model_card(directory: Path) -> None:
+    """Write the card of a model directory, or bring it up to date; nothing without weights, or beside a user's own."""
+    path = directory / CARD
+    with suppress(UserError, OSError):  # a card is no reason to fail
+        if not path.is_symlink() and (not path.exists() or MARK.encode() in path.read_bytes()):
+            text = model_card(directory)
+            if not path.exists() or path.read_bytes() != text.encode():
+                write_text(path, text)
+
+
+def model_card(directory: Path) -> str:
+    """The card of a model directory.
+
+    Raises:
+        UserError: it is none, or has no weights.
+    """
+    recipe, manifest = read_recipe(directory), read_manifest(directory)
+    language_model = recipe.data.is_language_model
+    verb = "continue or score text" if language_model else "translate"
+    command = f"sparsenmt decode {directory.resolve().name} < {'prompts' if language_model else 'source'}.txt"
+    size = byte_text((directory / WEIGHTS).stat().st_size)
+    weights = f"{parameter_count(directory):,} weights, {size} in fp32"
+    return "\n".join(
+        [
+            *front_matter(recipe),
+            MARK,
+            f"# {_plain(recipe.name)}",
+            "",
+            f"{_task(recipe)}, made by sparsenmt {_plain(str(manifest['provenance'].get('sparsenmt', '')))}.",
+            *("", "```console", f"$ {command}    # {verb}", "```", ""),
+            *("## Model", "", *_rows({"weights": weights, **_model(recipe)}), ""),
+            *about_training(directory, recipe, manifest),
+            *about_scores(directory),
+            *_section("What differs from the original", _notes(manifest)),
+            *_section("Warnings", map(_plain, manifest.get("warnings", []))),
+            "`recipe.yaml` has every setting.",
+            "",
+        ]
+    )
+
+
+def front_matter(recipe: Recipe) -> list[str]:
+    """The lines between ``---`` by which model hubs sort models: licence, languages, task."""
+    data = recipe.data
+    codes = [data.target_language] if data.is_language_model else [data.source_language, data.target_language]
+    known = [code for code in dict.fromkeys(codes) if code not in ("source", "target")]
+    return [
+        "---",
+        *([f"license: {json.dumps(recipe.license, ensure_ascii=False)}"] if recipe.license else []),
+        *([f"language: {json.dumps(known, ensure_ascii=False)}"] if known else []),
+        "library_name: sparsenmt",
+        f"pipeline_tag: {'text-generation' if data.is_language_model else 'translation'}",
+        "---",
+    ]
+
+
+def about_training(directory: Path, recipe: Recipe, manifest: Mapping[str, Any]) -> list[str]:
+    """The section on data and training."""
+    data, origin = recipe.data, manifest.get("imported_from")
+    if origin is not None:
+        return [*_section("Data", [f"Imported from {_plain(Path(str(origin.get('path', ''))).name)}."])]
+    started, provenance, cut = manifest["started_from"], manifest["provenance"], manifest.get("cut_from") or {}
+    notes = read_header(directory / WEIGHTS, hint=WEIGHTS_HINT)[1]
+    made_of = [number for number in notes.get("made_of", "").split(",") if number]
+    rows = {
+        "training text": "; ".join(map(_corpus, data.train)),
+        "validation text": _corpus(data.dev),
+        "tokens": _tokenizer(recipe),
+        "started from": Path(str(started["path"])).name if started else "",
+        "updates": f"{int(notes['after']):,}" if notes.get("after", "").isdecimal() else "",
+        "weights are the mean after": ", ".join(made_of),
+        "cut from": Path(str(cut.get("path", ""))).name,
+        "validation": "" if cut else ", ".join(_validation(manifest.get("average"), made_of)),
+        "seed": str(provenance.get("seed", "")),
+        "revision": str(provenance.get("git_revision", "")),
+        "hash of the recipe": str(provenance.get("recipe_sha256", "")),
+    }
+    return ["## Data and training", "", *_rows(rows), ""]
+
+
+def about_scores(directory: Path) -> list[str]:
+    """The section on the scores that were measured on texts with these weights; nothing without any."""
+    found = list(_scores(directory))
+    if not found:
+        return []
+    lines = ["| text | lines | metric | score | signature |", "| --- | --- | --- | --- | --- |"]
+    for each in found:
+        cells = (each.text, "" if each.sentences is None else f"{each.sentences:,}", each.metric.partition("|")[0])
+        lines.append(_row((*cells, f"{each.value:.2f}", each.signature)))
+    rates = {each.text: each.sparsity for each in found if each.sparsity is not None}
+    sparsity = [f"Sparsity, source positions that filters drop: {rate:.1%} on {text}." for text, rate in rates.items()]
+    return ["## Scores", "", *lines, "", *(line for each in sparsity for line in (each, ""))]
+
+
+def _scores(directory: Path) -> Iterator[CardScore]:
+    """The scores in the files of results that belong to the weights; damaged files are left out."""
+    digest = weights_digest(directory)
+    for path in sorted((directory / RESULTS).glob("*.json")):
+        with suppress(UserError, AttributeError, KeyError, TypeError, ValueError):
+            found = read_sealed(path, hint="")
+            if found["key"]["weights"] == digest:
+                lines, signatures = found.get("lines"), found.get("signatures", {})
+                count = len(lines) if isinstance(lines, list) else None
+                rate = found.get("sparsity")
+                for metric, value in found["scores"].items():
+                    signed = str(signatures.get(metric, ""))
+                    yield CardScore(path.stem.rpartition("-")[0], count, metric, float(value), signed, rate)
+
+
+def _task(recipe: Recipe) -> str:
+    data = recipe.data
+    if data.is_language_model:
+        return f"A language model of {data.target_language}"
+    return f"A translation model from {data.source_language} to {data.target_language}"
+
+
+def _model(recipe: Recipe) -> dict[str, str]:
+    """The architecture, and the methods that are not the usual ones."""
+    model = recipe.model
+    layers = f"{model.encoder_layers} + {model.decoder_layers}" if model.encoder_layers else f"{model.decoder_layers}"
+    methods = [
+        f"{key.removeprefix('model.')}: {choice.name}{_options(choice.options)}"
+        for key, _, choice in chosen_methods(model)
+        if choice.name not in _USUAL
+    ]
+    return {
+        "layers": f"{layers} of dimension {model.dimension}, inner {model.feed_forward}, {model.heads} heads",
+        "sparsity methods": "; ".join(methods) or "none",
+        "licence": recipe.license or "not given",
+    }
+
+
+def _options(options: Mapping[str, Any]) -> str:
+    return f" ({', '.join(f'{key} {value}' for key, value in options.items())})" if options else ""
+
+
+def _corpus(corpus: Corpus) -> str:
+    """Names of files, without their folders, which are of one machine."""
+    files = " and ".join(Path(path).name for path in corpus.files.values())
+    weight = "" if corpus.weight == 1 else f", {corpus.weight:g} times"
+    return f"{corpus.name}: {files}{weight}" if corpus.name else f"{files}{weight}"
+
+
+def _tokenizer(recipe: Recipe) -> str:
+    tokenizer = recipe.data.tokenizer
+    if tokenizer.from_model is not None:
+        return f"those of {Path(tokenizer.from_model).name}"
+    side = "one vocabulary" if tokenizer.shared and not recipe.data.is_language_model else "vocabularies"
+    return f"{tokenizer.kind}, {side} of {tokenizer.vocabulary_size:,}"
+
+
+def _validation(average: Any, made_of: Sequence[str]) -> Iterator[str]:
+    """The validation of the weights that were chosen."""
+    for candidate in average.get("candidates", ()) if isinstance(average, dict) else ():
+        if [str(update) for update in candidate.get("updates", ())] == [*made_of]:
+            yield from (f"{name} {value:.2f}" for name, value in candidate.get("values", {}).items())
+
+
+def _notes(manifest: Mapping[str, Any]) -> Iterable[str]:
+    return map(_plain, (manifest.get("imported_from") or {}).get("notes", ()))
+
+
+def _section(title: str, lines: Iterable[str]) -> list[str]:
+    found = [f"- {line}" for line in lines]
+    return [f"## {title}", "", *found, ""] if found else []
+
+
+def _rows(values: Mapping[str, str]) -> Iterator[str]:
+    yield from ("| | |", "| --- | --- |")
+    yield from (_row((name, value)) for name, value in values.items() if value)
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(_plain(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _plain(text: str) -> str:
+    """A text of one line, without control characters and markup: names may come from strangers."""
+    return printable(" ".join(text.split())).replace("<", "&lt;")
