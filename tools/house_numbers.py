@@ -24,7 +24,6 @@ CPP = (".cpp", ".h")
 
 OPTIONAL_PACKAGES = {
     *("HanTa", "ctranslate2", "matplotlib", "spacy", "stanza", "tokenizers", "torch.utils.tensorboard"),
-    *("bert_score", "comet"),
     *("rouge_score", "sacrebleu"),  # installed, but slow to load
     *("fcntl", "resource"),  # of the standard library, but not on every system
 }

@@ -26,7 +26,7 @@ from sparsenmt.commands.options import (
 )
 from sparsenmt.commands.output import show, show_json
 from sparsenmt.errors import UserError, printable
-from sparsenmt.metric import TEXT_METRICS
+from sparsenmt.metric import METRICS, TEXT_METRICS
 from sparsenmt.process.progress import notify
 from sparsenmt.process.runtime import is_main_process
 
@@ -54,7 +54,7 @@ _HINT = "See `sparsenmt score --help` for the ways to call it."
 @sacrebleu_p_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--model", metavar="DIR", type=PATH, help="Model directory: score the model, not a file.")
-@click.option("--source", type=PIPE, help="With --model: the source text.")
+@click.option("--source", type=PIPE, help="With --model: the source text; also for a metric that reads it.")
 @tags_option
 @click.option("--target", type=PIPE, help="With --model: print the log-probability of this translation of the source.")
 @click.option("--text", type=PIPE, help="With the --model of a language model: the text to score.")
@@ -115,7 +115,8 @@ def command(
     for name, value in segments.items():
         if value is not None:
             raise UserError("needs --text", where=_option(name), hint=_HINT)
-    _check_files(hypothesis, references, baseline, model, source, target)
+    of_metric = model is None and any(METRICS[name].reads_source for name in scoring.metrics if name in METRICS)
+    _check_files(hypothesis, references, baseline, model, None if of_metric else source, target)
     use = {name: options.pop(name) for name in _OF_MODELS}
     for name, value in use.items():
         if model is None and value not in (None, (), "auto"):
@@ -125,7 +126,7 @@ def command(
 
     from sparsenmt.workflows.evaluation.score import ModelUse, ScoreOptions, score_files, score_model, score_target
 
-    settings = ScoreOptions(**vars(scoring), **options)
+    settings = ScoreOptions(**vars(scoring), **options, source=source if of_metric else None)
     if model is None:
         assert hypothesis is not None
         found = score_files(hypothesis, references, baseline, settings)
