@@ -34,6 +34,8 @@ class Metric:
         tokenized: True if sacrebleu's tokenizer (``--tokenize``) finds its words.
         spaced: True if its words stand between spaces; of text without them it compares the tokens that BLEU does.
         by_language: True if its words depend on the language of the text.
+        reads_source: True if it compares with the source, too.
+        model_variable: environment variable that names its model; empty: it has none.
     """
 
     name: str
@@ -47,6 +49,13 @@ class Metric:
     tokenized: bool = False
     spaced: bool = False
     by_language: bool = False
+    reads_source: bool = False
+    model_variable: str = ""
+
+    @property
+    def is_utility(self) -> bool:
+        """True if it judges the quality of single sentences."""
+        return not self.needs_documents and (self.validates or bool(self.model_variable))
 
     def uses_tokenizer(self, unspaced: bool | None) -> bool:
         """Return True if the tokenizer changes its values; ``unspaced``: of the text; None: not known yet."""
@@ -62,6 +71,10 @@ _RECORDS = (
     Metric("rougeL", "ROUGE-L", "rouge:RougeF1", quadratic=True, by_language=True),
     Metric("rougeLsum", "ROUGE-Lsum", "rouge:RougeF1", quadratic=True, by_language=True),
     Metric("dbleu", "d-BLEU", "sacrebleu_scorer:bleu", needs_documents=True, tokenized=True),
+    Metric("bertscore", "BERTScore", "neural_scorer:BertScore", validates=False, model_variable="SPARSENMT_BERTSCORE"),
+    Metric(
+        *("comet", "COMET", "neural_scorer:Comet"), validates=False, reads_source=True, model_variable="SPARSENMT_COMET"
+    ),
     # Words of the hypotheses over words of the references: no quality, but what BLEU's brevity penalty is made of.
     Metric("length", "length", "sacrebleu_scorer:length_ratio", validates=False, tokenized=True),
 )
@@ -71,7 +84,7 @@ METRICS: EntryTable[Metric] = EntryTable(
 """By name, in the order of tables."""
 
 
-def register_metric(name: str, label: str | None = None, **facts: bool) -> Callable[[S], S]:
+def register_metric(name: str, label: str | None = None, **facts: Any) -> Callable[[S], S]:
     """Decorate a function or class that makes a ``sparsenmt.evaluation.scorer.Scorer`` to register it as a metric.
 
     It is called with the name and the ``sparsenmt.evaluation.scorer.ScoringSettings``.

@@ -23,7 +23,7 @@ NAME = "sparsenmt"
 CPP = (".cpp", ".h")
 
 OPTIONAL_PACKAGES = {
-    *("HanTa", "bert_score", "comet", "ctranslate2", "matplotlib", "mlflow", "pycld2", "spacy", "stanza", "tokenizers"),
+    *("HanTa", "ctranslate2", "matplotlib", "mlflow", "pycld2", "spacy", "stanza", "tokenizers"),
     *("torch.utils.tensorboard", "trackio", "wandb"),
     *("rouge_score", "sacrebleu"),  # installed, but slow to load
     *("fcntl", "resource"),  # of the standard library, but not on every system

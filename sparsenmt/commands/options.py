@@ -386,7 +386,7 @@ ensemble_options = stacked(
 risk_options = stacked(
     click.option(
         "--mbr",
-        type=TableChoice(METRICS, offered=lambda metric: metric.validates and not metric.needs_documents),
+        type=TableChoice(METRICS, offered=lambda metric: metric.is_utility),
         help="Minimum Bayes risk: of the hypotheses of the beam, or of samples with --method sample, write the one "
         "that is most like all of them by this metric.",
     ),

@@ -27,7 +27,7 @@ from sparsenmt.commands.options import (
 )
 from sparsenmt.commands.output import show, show_json
 from sparsenmt.errors import UserError, printable
-from sparsenmt.metric import TEXT_METRICS
+from sparsenmt.metric import METRICS, TEXT_METRICS
 from sparsenmt.process.progress import notify
 from sparsenmt.process.runtime import is_main_process
 
@@ -56,7 +56,7 @@ _HINT = "See `sparsenmt score --help` for the ways to call it."
 @sacrebleu_p_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--model", metavar="DIR", type=PATH, help="Model directory: score the model, not a file.")
-@click.option("--source", type=PIPE, help="With --model: the source text.")
+@click.option("--source", type=PIPE, help="With --model: the source text; also for a metric that reads it.")
 @tags_option
 @click.option("--target", type=PIPE, help="With --model: print the log-probability of this translation of the source.")
 @click.option(
@@ -123,35 +123,37 @@ def command(
     """
     segments = {"segment_length": segment_length, "segment_memory": segment_memory}
     if text is not None:
-        given = {"HYP": hypothesis, "--reference": references, "--baseline": baseline, "--source": source}
-        _check_text(
-            model, given | {"--target": target, "--alignments": alignments, "--alignment-head": alignment_head}, options
-        )
+        given: dict[str, Any] = {
+            "HYP": hypothesis,
+            "--reference": references,
+            "--baseline": baseline,
+            "--source": source,
+        }
+        given |= {"--target": target, "--alignments": alignments, "--alignment-head": alignment_head}
+        _check_text(model, given, options)
         assert model is not None
         chosen = {name: options[name] for name in ("threads", "device", "decoder_layers")}
         _show_text(model, text, segments | chosen, scoring, as_json=as_json)
         return
-    for name, value in segments.items():
-        if value is not None:
-            raise UserError("needs --text", where=_option(name), hint=_HINT)
+    _refuse_without("--text", **segments)
     use = {name: options.pop(name) for name in _OF_MODELS}
-    for name, value in use.items():
-        if model is None and value not in (None, (), "auto"):
-            raise UserError("needs --model", where=_option(name), hint=_HINT)
-    if alignment_head is not None and (alignments is None or model is None):
-        raise UserError("needs --model and --alignments", where="--alignment-head", hint=_HINT)
+    if model is None:
+        _refuse_without("--model", **use)
+    if alignments is None or model is None:
+        _refuse_without("--model and --alignments", alignment_head=alignment_head)
     if alignments is not None:
         others = {"--reference": references, "--baseline": baseline}
         links = _links(hypothesis, model, use, source, target, alignments, alignment_head, others)
         _show_links(links, as_json=as_json)
         return
-    _check_files(hypothesis, references, baseline, model, source, target)
-    if sacrebleu_p and baseline is None:
-        raise UserError("needs --baseline", where="--sacrebleu-p", hint=_HINT)
+    of_metric = model is None and any(METRICS[name].reads_source for name in scoring.metrics if name in METRICS)
+    _check_files(hypothesis, references, baseline, model, None if of_metric else source, target)
+    if baseline is None:
+        _refuse_without("--baseline", sacrebleu_p=sacrebleu_p)
 
     from sparsenmt.workflows.evaluation.score import ModelUse, ScoreOptions, score_files, score_model, score_target
 
-    settings = ScoreOptions(**vars(scoring), **options)
+    settings = ScoreOptions(**vars(scoring), **options, source=source if of_metric else None)
     if model is None:
         assert hypothesis is not None
         found = score_files(hypothesis, references, baseline, settings)
@@ -230,6 +232,13 @@ def _links(
         return score_alignments(hypothesis, gold)
     assert model is not None and source is not None and target is not None
     return score_model_alignments(ModelUse(model, **use), source, target, gold, head)
+
+
+def _refuse_without(needed: str, **given: Any) -> None:
+    """Raise UserError for options that are given, although another one that they need is not."""
+    for name, value in given.items():
+        if value not in (None, (), "auto", False):
+            raise UserError(f"needs {needed}", where=_option(name), hint=_HINT)
 
 
 def _check_text(model: Path | None, given: dict[str, Any], options: dict[str, Any]) -> None:

@@ -141,7 +141,7 @@ def by_document(lines: Iterable[str], documents: Sequence[Hashable]) -> list[str
 
 def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]], settings: ScoringSettings) -> None:
     metrics, documents = settings.metrics, settings.documents
-    _check_metrics(metrics, documents=documents is not None)
+    _check_metrics(metrics, documents=documents is not None, sources=settings.sources is not None)
     if not references:
         raise UserError("scoring needs at least one reference", where="--reference", hint="Name a file of references.")
     if not hypotheses:
@@ -197,6 +197,7 @@ def check_scoring(
     documents: bool,
     reads_documents: bool = True,
     tokenizes: bool = False,
+    sources: bool = False,
     where: str = "--metric",
     hint: str = _NAME_DOCUMENTS,
 ) -> None:
@@ -206,12 +207,13 @@ def check_scoring(
         documents: True if the documents of the text are known.
         reads_documents: True if a model may read documents, so that they count without a metric of documents.
         tokenizes: True if the tokenizer serves something else, too.
+        sources: True if the source is known.
         where: the place in the message about missing documents; ``hint``: how to name them.
 
     Raises:
         UserError: as said.
     """
-    _check_metrics(options.metrics, documents=documents, where=where, hint=hint)
+    _check_metrics(options.metrics, documents=documents, sources=sources, where=where, hint=hint)
     if documents and not reads_documents and not any(METRICS[name].needs_documents for name in options.metrics):
         raise UserError(
             "none of these metrics uses documents", where="--documents", hint="Add --metric dbleu, or leave it out."
@@ -223,7 +225,12 @@ def check_scoring(
 
 
 def _check_metrics(
-    metrics: Sequence[str], *, documents: bool, where: str = "--metric", hint: str = _NAME_DOCUMENTS
+    metrics: Sequence[str],
+    *,
+    documents: bool,
+    sources: bool = False,
+    where: str = "--metric",
+    hint: str = _NAME_DOCUMENTS,
 ) -> None:
     for name in metrics:
         if name in TEXT_METRICS:
@@ -243,6 +250,9 @@ def _check_metrics(
             )
         if METRICS[name].needs_documents and not documents:
             raise UserError(f"{METRICS[name].label} needs to know where documents end", where=where, hint=hint)
+        if METRICS[name].reads_source and not sources:
+            what = f"{METRICS[name].label} needs the source, which only `score` gives it, with --source"
+            raise UserError(what, where="--metric", hint="Use `sparsenmt score`, or another metric.")
 
 
 def check_lines(lines: Sequence[str], hypotheses: Sequence[str], where: str) -> None:

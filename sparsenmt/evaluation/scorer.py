@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
@@ -28,6 +29,7 @@ class ScoringSettings:
         language: code of the language; ROUGE's tokenizer and stemmer depend on it.
         documents: document id of every line, for d-BLEU; a document ends where the id changes.
         unspaced: True if the text has no spaces between words: TER compares BLEU's tokens, and ROUGE characters.
+        sources: the source lines, for metrics that read them; None: not known.
         sentences: True if the value of single sentences counts: BLEU leaves out orders of n-grams that they lack.
     """
 
@@ -37,6 +39,7 @@ class ScoringSettings:
     language: str = "en"
     documents: Sequence[Hashable] | None = None
     unspaced: bool = False
+    sources: Sequence[str] | None = None
     sentences: bool = False
 
 
@@ -90,6 +93,7 @@ class ScoringOptions:
         parts += [f"tokenize:{tokenize}"] if tokenized and tokenize != DEFAULT_TOKENIZER else []
         parts += [f"language:{self.language}"] if record.by_language and self.language is not None else []
         parts += ["unspaced"] if record.by_language and self.unspaced else []
+        parts += [f"model:{os.environ.get(record.model_variable, '')}"] if record.model_variable else []
         return " ".join(parts)
 
     def record(self) -> dict[str, Any]:

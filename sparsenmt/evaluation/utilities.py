@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,25 +36,38 @@ class Utility:
 
     def __init__(self, metric: str, language: str) -> None:
         record = METRICS[metric]
-        if record.needs_documents or not record.validates:
+        if not record.is_utility:
             what = "compares documents" if record.needs_documents else "is no measure of quality"
             raise UserError(f"{record.label} {what}", where="--mbr", hint="Take chrf, or another metric of sentences.")
-        tokenize = fitting_tokenizer(language, [], tell=lambda note: None)
-        unspaced = lacks_spaces(language, [])
-        settings = ScoringSettings((metric,), False, tokenize, language, unspaced=unspaced, sentences=True)
-        self._scorer: Scorer = make_scorer(metric, settings)
-        self._sign = -1.0 if record.lower_is_better else 1.0
+        tokenize, unspaced = fitting_tokenizer(language, [], tell=lambda note: None), lacks_spaces(language, [])
+        self._metric, self._sign = metric, -1.0 if record.lower_is_better else 1.0
+        self._settings = ScoringSettings((metric,), False, tokenize, language, unspaced=unspaced, sentences=True)
+        self._scorer = make_scorer(metric, self._settings)  # a missing package or model shows at once
 
-    def expected(self, candidates: Sequence[str]) -> NDArray[np.float64]:
-        """Return (N,) the expected utility of each candidate, in the metric's unit."""
-        counts = Counter(candidates)
-        texts = list(counts)
-        hypotheses = [text for text in texts for _ in texts]
-        rows = self._scorer.statistics(hypotheses, [texts * len(texts)])  # (M * M, K)
-        values = np.array([self._scorer.value(row) for row in rows]).reshape(len(texts), -1)
-        means = values @ np.array(list(counts.values()), dtype=np.float64) / len(candidates)
-        found = dict(zip(texts, means.tolist(), strict=True))
-        return np.array([found[text] for text in candidates])
+    def expected(self, lines: Sequence[Sequence[str]], sources: Sequence[str]) -> list[NDArray[np.float64]]:
+        """Return (N,) the expected utility of each candidate of every line, in the metric's unit.
+
+        All lines are compared at once, as some metrics are only then fast.
+
+        Args:
+            sources: the source of each line, for metrics that read it.
+        """
+        counts = [Counter(candidates) for candidates in lines]
+        hypotheses = [text for own in counts for text in own for _ in own]
+        references = [text for own in counts for _ in own for text in own]
+        scorer: Scorer = self._scorer
+        if METRICS[self._metric].reads_source:
+            beside = [source for source, own in zip(sources, counts, strict=True) for _ in range(len(own) ** 2)]
+            scorer = make_scorer(self._metric, replace(self._settings, sources=beside))
+        rows = scorer.statistics(hypotheses, [references])  # M * M of each line, one after the other
+        values, first, result = np.array([scorer.value(row) for row in rows]), 0, []
+        for own, candidates in zip(counts, lines, strict=True):
+            square = values[first : first + len(own) ** 2].reshape(len(own), -1)
+            means = square @ np.array(list(own.values()), dtype=np.float64) / len(candidates)
+            found = dict(zip(own, means.tolist(), strict=True))
+            result.append(np.array([found[text] for text in candidates]))
+            first += len(own) ** 2
+        return result
 
     def order(self, expected: NDArray[np.float64]) -> list[int]:
         """Return the numbers of candidates with these expected utilities, the best first; the first of equal ones."""

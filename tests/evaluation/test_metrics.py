@@ -20,7 +20,7 @@ from sparsenmt.evaluation.significance import PairedTest, compare
 from sparsenmt.metric import METRICS as ALL
 from sparsenmt.metric import register_metric
 
-METRICS = tuple(name for name, metric in ALL.items() if not metric.needs_documents)
+METRICS = tuple(name for name, each in ALL.items() if not each.needs_documents and not each.model_variable)
 ROUGE = tuple(name for name in ALL if name.startswith("rouge"))
 HYPOTHESES = ["The cat sits on the mat.", "He reads an old book in the garden.", "", "Yes!"]
 REFERENCES = ["The cat sat on the mat.", "He is reading an old book in a garden.", "Nothing is here.", "Yes!"]

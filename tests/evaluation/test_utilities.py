@@ -26,20 +26,21 @@ SENTENCE_SCORES = {
 @pytest.mark.parametrize("metric", SENTENCE_SCORES)
 def test_equals_a_double_loop(metric: str) -> None:
     utility, score = Utility(metric, "de"), SENTENCE_SCORES[metric]
-    found = utility.expected(CANDIDATES)
+    (found, twice) = utility.expected([CANDIDATES, CANDIDATES[:2]], ["", ""])
     expected = [sum(score(own, other) for other in CANDIDATES) / len(CANDIDATES) for own in CANDIDATES]
     assert found.tolist() == pytest.approx(expected, abs=1e-9)
+    assert twice[1] == pytest.approx((score(CANDIDATES[1], CANDIDATES[0]) + score(*CANDIDATES[1:2] * 2)) / 2)
     best = min(expected) if metric == "ter" else max(expected)
     assert utility.order(found)[0] == expected.index(best)
 
 
 def test_equal_candidates_keep_their_order() -> None:
     utility = Utility("chrf", "de")
-    assert utility.order(utility.expected(["a b", "c d"])) == [0, 1]
+    assert utility.order(*utility.expected([["a b", "c d"]], [""])) == [0, 1]
 
 
 def test_text_without_spaces_is_compared_by_characters() -> None:
-    found = Utility("bleu", "zh").expected(["我们在这里唱歌", "我们在那里唱歌", "他"])
+    (found,) = Utility("bleu", "zh").expected([["我们在这里唱歌", "我们在那里唱歌", "他"]], [""])
     assert found[0] > 100 / 3 + 1, "more than its own score with itself"
 
 

@@ -6,8 +6,9 @@ seed s + i * 2654435761 (modulo 2^32), so that the first one is that of the seed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 
 from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.input_line import InputLine
@@ -61,19 +62,19 @@ class MinimumRisk:
                 list(translate_lines(bundle, batch, options.model_copy(update={"seed": seed % 2**32}), window=window))
                 for seed in seeds
             ]
-            for found in zip(*rounds, strict=True):
-                yield self._chosen(found)
+            candidates = [list(chain.from_iterable(map(_candidates, own))) for own in zip(*rounds, strict=True)]
+            texts = [[text for text, _ in own] for own in candidates]
+            expected = self._utility.expected(texts, [line.text for line in batch])
+            for line, own, utilities in zip(rounds[0], candidates, expected, strict=True):
+                best: dict[str, Hypothesis] = {}
+                for i in self._utility.order(utilities):
+                    text, hypothesis = own[i]
+                    best.setdefault(text, replace(hypothesis, utility=float(utilities[i])))
+                yield replace(line, hypotheses=list(best.values()))
                 if advance is not None:
                     advance(1)
 
-    def _chosen(self, found: Sequence[TranslatedLine]) -> TranslatedLine:
-        """Return a line with the candidates of all its translations, in the order of their expected utility."""
-        pairs: list[tuple[str, Hypothesis]] = []
-        for each in found:
-            pairs += zip(each.best_texts(len(each.hypotheses)), each.hypotheses, strict=True)
-        expected = self._utility.expected([text for text, _ in pairs])
-        best: dict[str, Hypothesis] = {}
-        for i in self._utility.order(expected):
-            text, hypothesis = pairs[i]
-            best.setdefault(text, replace(hypothesis, utility=float(expected[i])))
-        return replace(found[0], hypotheses=list(best.values()))
+
+def _candidates(line: TranslatedLine) -> list[tuple[str, Hypothesis]]:
+    """Return the texts of all hypotheses of a line, with these."""
+    return list(zip(line.best_texts(len(line.hypotheses)), line.hypotheses, strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -49,10 +49,12 @@ class ScoreOptions(ScoringOptions):
 
     Args:
         documents: file with the document id of every line.
+        source: file of the source, of translations that no model makes, for metrics that read it.
         test: significance test of the difference to a baseline.
     """
 
     documents: Path | None = None
+    source: Path | None = None
     test: PairedTest = field(default_factory=PairedTest)
 
     def __post_init__(self) -> None:
@@ -69,7 +71,8 @@ class ScoreOptions(ScoringOptions):
             UserError: a setting cannot be used, or changes nothing; or the documents cannot be read.
         """
         options = _with_default(self, documents=self.documents is not None)
-        check_scoring(options, documents=self.documents is not None, reads_documents=by_model)
+        sources = by_model or self.source is not None
+        check_scoring(options, documents=self.documents is not None, reads_documents=by_model, sources=sources)
         check_companion(self.documents, "document ids")
         return options
 
@@ -177,12 +180,14 @@ def score_files(
     """
     check_lists(references=references)
     options = (options or ScoreOptions()).checked(by_model=False)
-    columns = _read_columns([hypothesis, *references, *([baseline] if baseline is not None else [])])
+    others = [path for path in (baseline, options.source) if path is not None]
+    columns = _read_columns([hypothesis, *references, *others])
+    sources = None if options.source is None else columns.pop()
     lines = list(attach(columns[0], str(hypothesis), documents=options.documents))
     _note_empty(references, columns[1:])
     options = fit_to_text(options, columns[1], {})
     warn_of_tokens(columns[0], options, columns[1])
-    return _score_columns(columns[0], columns[1:], len(references), lines, options)
+    return _score_columns(columns[0], columns[1:], len(references), lines, options, sources=sources)
 
 
 def score_model(
@@ -226,8 +231,8 @@ def score_model(
     report_mismatches(translator.mismatches)
     warn_of_sources(bundle, translator.sources, str(source), "translated")
     found, recipes = translator.outputs, {str(use.model): bundle.recipe}
-    rate = translator.sparsity_rate()
-    return _score_columns(found, columns[1:], len(references), lines, options, recipes=recipes, sparsity=rate)
+    known = {"recipes": recipes, "sparsity": translator.sparsity_rate(), "sources": columns[0]}
+    return _score_columns(found, columns[1:], len(references), lines, options, **known)
 
 
 def _use_of(given: ModelUse | StrPath) -> ModelUse:
@@ -378,6 +383,7 @@ def score_texts(
     recipes: Mapping[str, Recipe] | None = None,
     test: PairedTest | None = None,
     sparsity: float | None = None,
+    sources: Sequence[str] | None = None,
 ) -> ScoreResult:
     """Score translations against references: N lines each.
 
@@ -388,6 +394,7 @@ def score_texts(
         recipes: as for `fit_to_text`; None: no model made the translations.
         test: of the difference; None: the bootstrap.
         sparsity: as in `ScoreResult`.
+        sources: the source lines, for metrics that read them; None: not known.
 
     Raises:
         UserError: there is no such metric, or not as many lines of each.
@@ -395,10 +402,10 @@ def score_texts(
     recipes = recipes or {}
     if options.unspaced is None:  # not yet chosen for the text
         options = _with_default(options, documents=documents is not None)
-        check_scoring(options, documents=documents is not None)
+        check_scoring(options, documents=documents is not None, sources=sources is not None)
         options = fit_to_text(options, next(iter(references), []), recipes)
     language = next((recipe.data.target_language for recipe in recipes.values()), None)
-    settings = options.settings(language=language, documents=documents)
+    settings = replace(options.settings(language=language, documents=documents), sources=sources)
     scores = corpus_scores(hypotheses, references, settings)
     comparisons = []
     if baseline is not None:
