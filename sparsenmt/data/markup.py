@@ -211,9 +211,9 @@ def transfer(marked: MarkedText, text: str, links: Collection[Link], units: Sequ
         links: between the units of both, source first.
         units: those of the source, if they are known.
     """
-    placement = _Placement(marked, text, links, units_of(marked.text) if units is None else units)
-    places = placement.children(marked.elements, (0, len(text)), (0, len(marked.text)))
-    return "".join(placement.written(places, 0, len(text)))
+    moving = _Transfer(marked, text, links, units_of(marked.text) if units is None else units)
+    places = moving.children(marked.elements, (0, len(text)), (0, len(marked.text)))
+    return "".join(moving.written(places, 0, len(text)))
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class _Placed:
     children: tuple[_Placed, ...] = ()
 
 
-class _Placement:
+class _Transfer:
     def __init__(self, marked: MarkedText, text: str, links: Collection[Link], units: Sequence[Span]) -> None:
         self._marked, self._text, self._source = marked, text, units
         self._target = units_of(text)

@@ -36,6 +36,7 @@ from tests.recipe.test_shipped_recipes import ROOT, header
 
 SWEEPS = sorted((ROOT / "recipes" / "sweeps").glob("*.yaml"))
 VARIANTS = {
+    "alignment-de-en": 4 * 2,
     "books-language-models": 8,
     "entmax-table1": 3 * 4,
     "europarl-doc": 2 * (1 + 8 * 2),
