@@ -46,6 +46,7 @@ REASONS = {
     "sparsenmt.data.tokenizers.unigram_seeds": "an algorithm of its own, that sentencepiece lacks",
     "sparsenmt.decoding.side_by_side": "threads and what they are sent: no search or model in it, tested alone",
     "sparsenmt.decoding.copies": "the replacement of unknown tokens by attention: no search in it",
+    "sparsenmt.decoding.term_search": "one search a file: the one with terms, tested alone",
     "sparsenmt.evaluation.contrast.groups": "how items are grouped in tables: no model in it",
     "sparsenmt.evaluation.contrast.translation_suite": "one format of suites a file",
     "sparsenmt.workflows.training.sweep_table": "the layout of tables: nothing is trained or measured in it",
@@ -61,6 +62,7 @@ REASONS = {
     "sparsenmt.engine.native_decoder": "a step in one call: an alternative to layer by layer",
     "sparsenmt.engine.native_engine": "one engine a file",
     "sparsenmt.engine.native_encoder": "an encoder in one call: an alternative to layer by layer",
+    "sparsenmt.recipe.decoding_section": "one section a file: its settings are recorded with outputs",
     "sparsenmt.recipe.checks": "what keys of a recipe mean together; `load` reads them one by one",
     "sparsenmt.sparsity.fixed_maps": "the attention maps of the paper, beside the heads that use them",
     "sparsenmt.data.prepare.encoder_pool": "processes and what they are sent: no stage or file in it, tested alone",
@@ -71,6 +73,7 @@ REASONS = {
     "sparsenmt.testing.properties": "what a method may depend on, by calls of it; `checks` compares whole models",
     "sparsenmt.testing.smallest_case": "the search for a smaller case: no rule in it",
     "sparsenmt.training.gradient_buckets": "when and how gradients are summed: knows no loss, tested alone",
+    "sparsenmt.workflows.decoding.target_constraints": "options and files of single translations: no stream in it",
     "sparsenmt.workflows.evaluation.benchmark.workloads": "what is timed: measures nothing",
 }
 """Module -> why it is a file of its own although a single module, of the same layer, imports it."""

@@ -51,8 +51,8 @@ from sparsenmt.recipe.choices import DecodingDtype, is_device_name
 from sparsenmt.recipe.model_use import check_language_model
 from sparsenmt.recipe.schema import Decoding, Recipe
 from sparsenmt.training.checkpoints import average_weights, find_checkpoints
-from sparsenmt.workflows.decoding.decode import search_options
 from sparsenmt.workflows.decoding.input_text import warn_of_single_lines
+from sparsenmt.workflows.decoding.search_options import search_options
 from sparsenmt.workflows.evaluation.score import ScoreResult, score_texts
 from sparsenmt.workflows.evaluation.score_text import token_nats
 from sparsenmt.workflows.training.average import choose_checkpoints

@@ -13,8 +13,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from sparsenmt import __version__
 from sparsenmt.arguments import check_names, from_fields, strings_to_paths
 from sparsenmt.assemble.bundle import Bundle, open_model
@@ -37,7 +35,6 @@ from sparsenmt.decoding.documents import (
 from sparsenmt.decoding.inputs import cut_summary, cut_warning, parts_summary
 from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.decoding.scores import Hypothesis
-from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.term_counts import TermCounts
 from sparsenmt.decoding.translate import WINDOW, TranslatedLine, translate_lines
 from sparsenmt.decoding.unusual_text import FoundLines, LostSpaces, UnusualText
@@ -46,7 +43,6 @@ from sparsenmt.engine.build import dtype_name
 from sparsenmt.engine.numerics import numerics, numerics_changes
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.model.depth_plan import Depth, fastest_first
-from sparsenmt.model.sockets import content_patterns
 from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe import schema
@@ -54,7 +50,6 @@ from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.report.output_files import check_outputs
 from sparsenmt.storage.files import partial_path, sha256_file
 from sparsenmt.storage.resumable_output import ResumableOutput, resumable_output
-from sparsenmt.workflows.decoding.depth_choice import at_depth
 from sparsenmt.workflows.decoding.input_text import (
     UnchangedFile,
     attach,
@@ -63,6 +58,7 @@ from sparsenmt.workflows.decoding.input_text import (
     packing_of,
     read_text,
 )
+from sparsenmt.workflows.decoding.search_options import search_options
 from sparsenmt.workflows.decoding.shared_windows import CPU, SharedWindows, check_shared_input, join_workers
 from sparsenmt.workflows.decoding.target_constraints import TargetConstraints, TargetOptions
 
@@ -194,88 +190,6 @@ def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> No
             _stream(translator, write)
         else:
             _write_file(translator, output)
-
-
-def decoding_options(base: schema.Decoding, settings: Mapping[str, Any], n_best: int = 1) -> schema.Decoding:
-    """Return a recipe's decoding options with some of them replaced, checked as the recipe's are.
-
-    Raises:
-        UserError: a value is not valid, or more hypotheses are wanted than the search has.
-    """
-    changed = {name: value for name, value in settings.items() if value is not None}
-    try:
-        options = type(base).model_validate({**dict(base), **changed})
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = str(first["loc"][0])
-        message = first["msg"].replace("Input should be", "must be")
-        hint = "`sparsenmt decode --help` explains the option."
-        where = f"--{name.replace('_', '-')}"
-        raise UserError(f"{message}, not {settings[name]}", where=where, hint=hint) from None
-    width = strategy_of(options).width
-    if n_best > width:
-        raise UserError(
-            f"{n_best} hypotheses are more than the search has: {width}",
-            where="--n-best",
-            hint="Raise --beam-size."
-            if options.method == "beam"
-            else "Use --method beam, with as large a --beam-size.",
-        )
-    return options
-
-
-def search_options(
-    bundle: Bundle,
-    model: Path,
-    settings: Mapping[str, Any],
-    *,
-    n_best: int = 1,
-    encoder_layers: int | None = None,
-    decoder_layers: int | None = None,
-    without_meaning: Mapping[str, object] | None = None,
-) -> schema.Decoding:
-    """Return a model's decoding options with some of them replaced; all that a search depends on is checked.
-
-    Args:
-        model: its directory, for messages.
-        settings, n_best: as for `decoding_options`.
-        encoder_layers, decoder_layers: as for `at_depth`.
-        without_meaning: option -> value of those that a language model must not be given.
-
-    Raises:
-        UserError: an option or a language does not fit the model, or the model cannot decode.
-    """
-    if bundle.recipe.data.is_language_model:
-        refused = {"--encoder-layers": encoder_layers, "--unknown copy": settings.get("unknown") == "copy"}
-        refused |= {"--shortlist": settings.get("shortlist"), "--long": settings.get("long"), **(without_meaning or {})}
-        _check_continuation(bundle, model, refused)
-    elif settings.get("max_lines") is not None:
-        raise UserError(
-            "the model translates: every line has one line of output", where="--max-lines", hint="Leave it out."
-        )
-    _ = bundle.frames  # refuses a language that is missing, before anything is read or written
-    options = decoding_options(bundle.recipe.decoding, settings, n_best)
-    _ = bundle.shortlist(options)  # refuses one that cannot be used
-    return at_depth(bundle.model.plan, options, encoder_layers, decoder_layers)
-
-
-def _check_continuation(bundle: Bundle, model: Path, refused: Mapping[str, object]) -> None:
-    """Refuse options that have no meaning for the continuation of prompts, and models that cannot decode.
-
-    Args:
-        refused: option -> its value.
-    """
-    for name, value in refused.items():
-        if value:
-            raise UserError(
-                "has no meaning for a language model, which has no source", where=name, hint="Leave the option out."
-            )
-    if not all(pattern.decodes for pattern in content_patterns(bundle.model.modules())):
-        raise UserError(
-            "the model cannot decode: later positions decide what a query sees",
-            where=str(model),
-            hint="Train with a pattern that looks back only (of `routing`: `assignment: nearest`).",
-        )
 
 
 class _Tally:

@@ -37,7 +37,8 @@ from sparsenmt.recipe.schema import Corpus, Data, Recipe
 from sparsenmt.storage.files import directory_lock, explain_directory_errors, make_directories, sha256_file, write_text
 from sparsenmt.storage.kept_work import KeptWork
 from sparsenmt.storage.records import check_file_entries, file_entries_of, file_entry
-from sparsenmt.workflows.decoding.decode import DecodeRequest, decode, decoding_options
+from sparsenmt.workflows.decoding.decode import DecodeRequest, decode
+from sparsenmt.workflows.decoding.search_options import decoding_options
 from sparsenmt.workflows.training.prepare import prepare
 from sparsenmt.workflows.training.run_checks import same_vocabularies
 from sparsenmt.workflows.training.train import train
