@@ -59,6 +59,7 @@ REASONS = {
     "sparsenmt.engine.native_decoder": "a step in one call: an alternative to layer by layer",
     "sparsenmt.engine.native_engine": "one engine a file",
     "sparsenmt.engine.native_encoder": "an encoder in one call: an alternative to layer by layer",
+    "sparsenmt.recipe.decoding_section": "one section a file: its settings are recorded with outputs",
     "sparsenmt.recipe.checks": "what keys of a recipe mean together; `load` reads them one by one",
     "sparsenmt.recipe.data_sections": "the sections about data; `schema` has the others, and all names",
     "sparsenmt.sparsity.fixed_maps": "the attention maps of the paper, beside the heads that use them",

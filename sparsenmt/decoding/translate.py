@@ -156,17 +156,11 @@ def _translate_window(
 ) -> Iterator[TranslatedLine]:
     target, empty = bundle.tokenizers.target, [Hypothesis([], 0.0, 0.0, True)]
     results = {i: TranslatedLine(source, empty, target) for i, source in enumerate(sources) if source.empty}
-    unfinished = Counter(source.number for source in sources)  # parts of lines
-    strategy = strategy_of(options)
+    finish, strategy = _line_counter(sources, advance), strategy_of(options)
     lengths, limit = [len(s.ids) for s in sources], max(options.batch_tokens // strategy.width, 1)
 
     def lines(chosen: Iterable[int]) -> list[SourceLine]:
         return [sources[i] for i in chosen]
-
-    def finish(found: Collection[int]) -> None:
-        unfinished.subtract(source.number for source in lines(found))
-        if advance and (count := sum(not unfinished[number] for number in {s.number for s in lines(found)})):
-            advance(count)
 
     def guard(chosen: Sequence[int]) -> AbstractContextManager[None]:
         shape = f"beam {strategy.width:,}"
@@ -200,8 +194,7 @@ def _translate_window(
             yield batch
 
     finish(results)
-    for terms, chosen in ((False, strategy), (True, TermSearch(options))):
-        members = [i for i, source in enumerate(sources) if not source.empty and bool(source.terms) == terms]
+    for chosen, members in _shares(sources, strategy):
         own = [[members[i] for i in batch] for batch in length_batches([lengths[i] for i in members], limit)]
 
         def search(batch: Iterable[list[int]], chosen: Strategy = chosen) -> Iterator[Results]:
@@ -210,10 +203,30 @@ def _translate_window(
         for found in run_side_by_side(own, bundle.engine.searches.at_once, search):
             record(found)
         check_complete(options, members, results)
-    if options.unknown == "copy":
-        results |= _with_copies(bundle, results, options)
+    results |= _with_copies(bundle, results, options)
     for _, parts in groupby(range(len(sources)), lambda i: sources[i].number):
         yield merge_parts([results[i] for i in parts])
+
+
+def _line_counter(
+    sources: Sequence[SourceLine], advance: Callable[[int], object] | None
+) -> Callable[[Collection[int]], None]:
+    """Return the function that tells ``advance`` the lines of which all parts, by their indices, are finished."""
+    unfinished = Counter(source.number for source in sources)
+
+    def finish(found: Collection[int]) -> None:
+        numbers = [sources[i].number for i in found]
+        unfinished.subtract(numbers)
+        if advance and (count := sum(not unfinished[number] for number in set(numbers))):
+            advance(count)
+
+    return finish
+
+
+def _shares(sources: Sequence[SourceLine], strategy: Strategy) -> Iterator[tuple[Strategy, list[int]]]:
+    """Yield the indices of lines without terms with their search, and those with terms with theirs."""
+    for terms, chosen in ((False, strategy), (True, TermSearch(strategy.options))):
+        yield chosen, [i for i, source in enumerate(sources) if not source.empty and bool(source.terms) == terms]
 
 
 def merge_parts(parts: Sequence[TranslatedLine]) -> TranslatedLine:
@@ -257,7 +270,9 @@ def _as_many(found: Sequence[T], count: int) -> list[T]:
 
 
 def _with_copies(bundle: Bundle, results: Mapping[int, TranslatedLine], options: Decoding) -> dict[int, TranslatedLine]:
-    """Return the translations that have unknown tokens, with the source text that replaces them."""
+    """Return the translations that have unknown tokens, with the source text that replaces them, if it is to."""
+    if options.unknown != "copy":
+        return {}
     places = [(n, i) for n, t in results.items() for i, each in enumerate(t.hypotheses) if UNK in each.tokens]
     outputs = [(results[n].source, results[n].hypotheses[i]) for n, i in places]
     found = {n: results[n] for n, _ in places}

@@ -6,13 +6,11 @@ belong to the methods, and `recipe.load` receives them as a mapping from names t
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
     Field,
-    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -25,15 +23,9 @@ from sparsenmt.recipe.adapters import Adapters
 from sparsenmt.recipe.auxiliary_loss import AuxiliaryLoss
 from sparsenmt.recipe.choices import (
     LARGEST_BEAM,
-    NO_SHORTLIST,
-    OWN_SHORTLIST,
-    DecodingDtype,
-    LengthPenalty,
-    LongLines,
     Preset,
     ScoringTokenizer,
     TrackerName,
-    UnknownTokens,
     device_name,
 )
 from sparsenmt.recipe.data_sections import BYTE_TOKENS as BYTE_TOKENS
@@ -46,13 +38,13 @@ from sparsenmt.recipe.data_sections import SubwordRegularization as SubwordRegul
 from sparsenmt.recipe.data_sections import SubwordSampling as SubwordSampling
 from sparsenmt.recipe.data_sections import TaggerSection as TaggerSection
 from sparsenmt.recipe.data_sections import TokenizerSection as TokenizerSection
+from sparsenmt.recipe.decoding_section import Decoding as Decoding
 from sparsenmt.recipe.guided_alignment import GuidedAlignment
 from sparsenmt.recipe.method_choice import Attention, MemoryChoice, MethodChoice
 from sparsenmt.recipe.optimizer import Optimizer as Optimizer  # as the other sections, here too
 from sparsenmt.recipe.section import Section
-from sparsenmt.recipe.table_names import DecodingMethod, ValidationMetric
+from sparsenmt.recipe.table_names import ValidationMetric
 from sparsenmt.recipe.task_keys import with_language_defaults, with_task_defaults, without_foreign_keys
-from sparsenmt.storage.files import sha256_file
 
 
 class Dropout(Section):
@@ -290,143 +282,6 @@ class Training(Section):
     def falls_to_zero(self) -> bool:
         """True if the learning rate of every update depends on `max_updates`, after which it is 0."""
         return self.schedule in ("linear", "cosine")
-
-
-class Decoding(Section):
-    """Defaults of `decode`, `score` and validation."""
-
-    method: DecodingMethod = Field("beam", description="Search method.")
-    beam_size: PositiveInt = Field(
-        4,
-        le=LARGEST_BEAM,
-        description="Hypotheses per sentence. The search stops when this many have ended with `</s>`, "
-        "or at the longest output.",
-    )
-    length_penalty: LengthPenalty = Field(
-        "gnmt",
-        description="Score of a hypothesis. `gnmt`: log-probability / ((5 + length) / 6)^alpha; `average`: "
-        "log-probability / length^alpha; `none`: log-probability.",
-    )
-    alpha: NonNegativeFloat = Field(0.6, le=10, description="Length-penalty alpha: the exponent.")
-    max_length_factor: NonNegativeFloat = Field(1.0, description="Longest output: factor x source tokens + offset.")
-    max_length_offset: NonNegativeInt = Field(50, description="The offset of `max_length_factor`.")
-    min_length: NonNegativeInt = Field(0, description="Shortest output, in tokens.")
-    max_lines: NonNegativeInt = Field(
-        1, description="Language models: lines of an output, with that of the prompt; 0: as many as fit the longest."
-    )
-    no_repeat_ngram: NonNegativeInt = Field(0, description="Never repeat an n-gram of this length; 0 = allow all.")
-    unknown: UnknownTokens = Field(
-        "allow",
-        description="Unknown tokens of the output. `allow`: written as U+2047; `forbid`: never generated; `copy`: "
-        "replaced by the source text that the last decoder layer attends to most.",
-    )
-    temperature: PositiveFloat = Field(1.0, description="Sampling: divisor of the logits.")
-    top_k: NonNegativeInt = Field(0, description="Sampling: keep only the k most probable tokens; 0 = all.")
-    top_p: float = Field(1.0, gt=0, le=1, description="Sampling: keep the smallest set of tokens with this mass.")
-    seed: NonNegativeInt = Field(1, lt=2**32, description="Sampling: random seed.")
-    draft_tokens: PositiveInt = Field(4, le=64, description="Speculative search: tokens that are drafted at a time.")
-    draft_layers: PositiveInt = Field(1, description="Speculative search: decoder layers that draft.")
-    exit_confidence: float = Field(
-        0.9, ge=0, le=1, description="Early exit: by how much a probability must exceed the next best one's to stop."
-    )
-    batch_tokens: PositiveInt = Field(
-        2048, description="Largest size of a batch: source tokens, including padding, times the beam size."
-    )
-    dtype: DecodingDtype = Field(
-        "fp32", description="Precision of matrix products in `decode`; `auto`: the fastest, measured at start."
-    )
-    encoder_layers: PositiveInt | None = Field(
-        None, description="Number of encoder layers to run, from the first on. Default: the deepest trained exit."
-    )
-    decoder_layers: PositiveInt | None = Field(
-        None, description="Number of decoder layers to run, from the first on. Default: the deepest trained exit."
-    )
-    source_language: str | None = Field(
-        None, description="Code of the source's language, of a model of several; `sparsenmt import` names them."
-    )
-    target_language: str | None = Field(
-        None, description="Code of the language to translate to, of a model of several; also in training."
-    )
-    segment_length: PositiveInt | None = Field(
-        None,
-        le=2**20,
-        description="Language models: tokens that are scored at once. Default: `training.segment_length`.",
-    )
-    segment_memory: NonNegativeInt | None = Field(
-        None,
-        le=2**20,
-        description="Language models: positions that are kept for the next segment. Default: `model.segment_memory`.",
-    )
-    shortlist: str | None = Field(
-        None,
-        description="Tokens that may come out of a sentence. `model`: the shortlist that the model was imported with; "
-        "a file of `sparsenmt shortlist`; `none`, and by default: all. Scores of given translations use all.",
-    )
-
-    long: LongLines | None = Field(
-        None,
-        description="Sources longer than those of the training text. `split`: each of their sentences is translated by "
-        "itself, in parts if it is beyond `data.filters.max_length` or the positions; `cut`: tokens beyond the "
-        "positions are left out; `refuse`: an error. Default: `split`; of summaries (one "
-        "language, or `data.filters.max_source_length`) `cut`.",
-    )
-
-    younger = frozenset(
-        {
-            *("segment_length", "segment_memory", "source_language", "target_language", "shortlist", "max_lines"),
-            *("draft_tokens", "draft_layers", "exit_confidence", "long"),
-        }
-    )
-
-    def recorded(self) -> dict[str, Any]:
-        """These settings as JSON values, for records of what an output depends on.
-
-        A key that is younger than records on disk is in it only where it changes the output. Of a file that is named,
-        the contents count.
-        """
-        found: dict[str, Any] = self.model_dump(mode="json", exclude={"unknown"} if self.unknown == "allow" else set())
-        if self.shortlist == NO_SHORTLIST:
-            del found["shortlist"]
-        elif (path := self.shortlist_file) is not None and path.is_file():
-            found["shortlist"] = sha256_file(path)
-        return found
-
-    @property
-    def undivided(self) -> Decoding:
-        """These settings for lines that cannot be translated in parts."""
-        return self if self.long == "refuse" else self.model_copy(update={"long": "cut"})
-
-    @property
-    def own_shortlist(self) -> bool:
-        """True if the shortlist is the model's own."""
-        return self.shortlist == OWN_SHORTLIST
-
-    @property
-    def shortlist_file(self) -> Path | None:
-        """The file of the shortlist; None: it is the model's own, or there is none."""
-        return (
-            None if self.shortlist is None or self.shortlist in (NO_SHORTLIST, OWN_SHORTLIST) else Path(self.shortlist)
-        )
-
-    @property
-    def encoder_exits(self) -> tuple[int, ...] | None:
-        """The encoder depth whose output is used; None: the deepest trained exit."""
-        return None if self.encoder_layers is None else (self.encoder_layers,)
-
-    @property
-    def decoder_exits(self) -> tuple[int, ...] | None:
-        """The decoder depth whose output is used; None: the deepest trained exit."""
-        return None if self.decoder_layers is None else (self.decoder_layers,)
-
-    @property
-    def depth(self) -> tuple[int, int] | None:
-        """Encoder and decoder layers to run, if both are set."""
-        return (self.encoder_layers, self.decoder_layers) if self.encoder_layers and self.decoder_layers else None
-
-    def at(self, depth: tuple[int, int] | None) -> Decoding:
-        """These settings with other numbers of encoder and decoder layers; None: the deepest trained exits."""
-        encoder, decoder = depth or (None, None)
-        return self.model_copy(update={"encoder_layers": encoder, "decoder_layers": decoder})
 
 
 class Recipe(Section):

@@ -1,0 +1,88 @@
+"""Paragraphs of 300 to 3,000 words as single lines, against their sentences line by line.
+
+    python benchmarks/long_lines.py MODEL_DIR --source TEXT --reference TEXT [--paragraphs 200] [--threads 1]
+
+Consecutive lines of the text make paragraphs. It prints the share of the paragraphs' characters that were read (all, or
+something was cut), the share of lines whose translation alone stands in that of their paragraph, BLEU of both ways
+against the reference, and the peak of memory after the paragraphs over that after the lines alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+from pathlib import Path
+
+import torch
+from sacrebleu import corpus_bleu
+
+from common import verdict
+from sparsenmt.assemble.bundle import open_model
+from sparsenmt.data.input_line import input_lines
+from sparsenmt.data.text import read_parallel
+from sparsenmt.decoding.translate import translate_lines
+
+SHORTEST, LONGEST = 300, 3000  # words
+BARS = {"read": 1.0, "stands": 0.9, "bleu_loss": 1.0, "memory": 1.1}
+
+
+def paragraphs(rows: list[tuple[str, ...]], count: int) -> list[list[int]]:
+    """Return the numbers of the lines of each paragraph; the lengths are drawn, short ones more often."""
+    draw, found, at = random.Random(1), list[list[int]](), 0
+    for _ in range(count):
+        wanted, own, words = SHORTEST * (LONGEST / SHORTEST) ** draw.random() ** 2, list[int](), 0
+        while words < wanted:
+            own.append(at % len(rows))
+            words += len(rows[at % len(rows)][0].split())
+            at += 1
+        found.append(own)
+    return found
+
+
+def peak() -> int:
+    """Return the most memory, in kilobytes, that this process had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--source", type=Path, required=True)
+    parser.add_argument("--reference", type=Path, required=True)
+    parser.add_argument("--paragraphs", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=1)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    bundle = open_model(given.model)
+    options = bundle.recipe.decoding.model_copy(update={"method": "greedy", "long": "split"})
+    rows = list(read_parallel([given.source, given.reference]))
+    chosen = paragraphs(rows, given.paragraphs)
+    used = sorted({i for own in chosen for i in own})
+    texts = input_lines([rows[i][0] for i in used])
+    alone = dict(zip(used, (each.text for each in translate_lines(bundle, texts, options)), strict=True))
+    before = peak()
+    joined = [" ".join(rows[i][0] for i in own) for own in chosen]
+    found = list(translate_lines(bundle, input_lines(joined), options))
+    memory = peak() / before
+    read = sum(len("".join(part.source.text.split())) for each in found for part in each.parts or (each,))
+    whole = sum(len("".join(text.split())) for text in joined)
+    lines = [alone[i] in each.text for own, each in zip(chosen, found, strict=True) for i in own]
+    references = [" ".join(rows[i][1] for i in own) for own in chosen]
+    ours = corpus_bleu([each.text for each in found], [references]).score
+    theirs = corpus_bleu([" ".join(alone[i] for i in own) for own in chosen], [references]).score
+    words = [len(text.split()) for text in joined]
+    cut = sum(each.source.cut for each in found)
+    print(
+        f"{len(joined)} paragraphs of {min(words)} to {max(words)} words in {sum(map(len, chosen))} lines; "
+        f"{cut} tokens cut"
+    )
+    print(f"BLEU {ours:.2f} in paragraphs, {theirs:.2f} line by line")
+    ratios = {"read": read / whole, "stands": sum(lines) / len(lines), "bleu_loss": theirs - ours, "memory": memory}
+    print(json.dumps(verdict("long_lines", ratios, BARS, most={"bleu_loss", "memory"})))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
