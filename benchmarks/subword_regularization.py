@@ -44,7 +44,7 @@ def speed(work: dict[str, Any], folder: Path, sampling: dict[str, Any], name: st
     )
     sparsenmt.prepare(recipe)
     directory = sparsenmt.train(recipe)
-    entries = map(json.loads, (directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    entries = map(json.loads, (directory / "metrics.jsonl").read_bytes().decode().rstrip("\n").split("\n"))
     return float([entry["tokens_per_second"] for entry in entries if entry["kind"] == "train"][-1])
 
 

@@ -40,6 +40,7 @@ REASONS = {
     "sparsenmt.data.tokenizers.unigram_seeds": "an algorithm of its own, that sentencepiece lacks",
     "sparsenmt.decoding.side_by_side": "threads and what they are sent: no search or model in it, tested alone",
     "sparsenmt.decoding.copies": "the replacement of unknown tokens by attention: no search in it",
+    "sparsenmt.recipe.data_checks": "one section's contradictions; `checks` compares sections",
     "sparsenmt.recipe.adapters": "the keys of one part of training: `schema` has the sections",
     "sparsenmt.recipe.guided_alignment": "the keys of one loss: `schema` has the sections",
     "sparsenmt.workflows.decoding.aligned_output": "the alignment of outputs: no search or format in it",
@@ -84,29 +85,29 @@ TOP = "(top)"
 """The name of the package's modules that lie in no folder of it."""
 
 BUDGETS: dict[str, tuple[int, int]] = {
-    "(top)": (1_000, 0),
+    "(top)": (1_010, 0),
     "analysis": (4_770, 0),
     "api": (880, 0),
-    "assemble": (1_510, 0),
-    "commands": (3_290, 0),
+    "assemble": (1_730, 0),
+    "commands": (3_300, 0),
     "data": (9_620, 0),
-    "decoding": (4_160, 0),
+    "decoding": (4_180, 0),
     "depth_selector": (1_140, 0),
     "engine": (2_410, 0),
-    "evaluation": (2_870, 0),
-    "export": (820, 0),
+    "evaluation": (3_040, 0),
+    "export": (830, 0),
     "importers": (2_960, 0),
     "model": (4_730, 0),
     "native": (2_750, 3_170),
     "plugins": (610, 0),
     "process": (1_100, 0),
-    "recipe": (4_220, 0),
+    "recipe": (4_240, 0),
     "report": (1_370, 0),
     "sparsity": (3_090, 920),
     "storage": (1_690, 0),
     "testing": (2_940, 0),
     "training": (2_890, 0),
-    "workflows": (9_360, 0),
+    "workflows": (9_380, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 
@@ -134,8 +135,7 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "repeated_class_names": 2,
-    "lines": 70_080,
+    "lines": 70_570,
     "lines_of_cpp": 4_090,
     "kernel_importers": 1,
 }

@@ -126,7 +126,7 @@ class Bundle:
         """Most source tokens of a line of several sentences, and of one sentence, that need not be divided.
 
         Of several: those of the longest source of the training text, where it is known. Of one: the longest that may
-        have been in it (`data.filters.max_length`), if the positions hold it.
+        have been in it (``data.filters.max_length``), if the positions hold it.
         """
         limit = self.max_source_length
         most = min(limit, self.recipe.data.filters.max_length or limit)

@@ -90,7 +90,7 @@ class MarkedText:
 
 
 @dataclass
-class _Open:
+class _OpenTag:
     """An element whose end has not come."""
 
     name: str
@@ -111,14 +111,14 @@ def read_markup(line: str, where: str) -> MarkedText:
     Raises:
         UserError: a tag is not closed, or closes none.
     """
-    text, stack, last = "", [_Open("", "", 0)], 0
+    text, stack, last = "", [_OpenTag("", "", 0)], 0
     for match in _TAG.finditer(line):
         text += _unescaped(line[last : match.start()])
         last, tag, name = match.end(), match[0], match["name"]
         if name is None or match["empty"] or (name.lower() in _VOID and not match["close"]):
             stack[-1].children.append(Element(len(text), len(text), tag))
         elif not match["close"]:
-            stack.append(_Open(name, tag, len(text)))
+            stack.append(_OpenTag(name, tag, len(text)))
         elif stack[-1].name != name:
             wanted = f", where <{printable(stack[-1].name)}> is open" if len(stack) > 1 else ", and none is open"
             raise UserError(

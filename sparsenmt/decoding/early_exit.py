@@ -58,6 +58,7 @@ class EarlyExitSearch(Strategy):
     """Greedy search that stops the decoder where it is confident."""
 
     name = "early_exit"
+    keeps_prefixes = True
 
     def _exits(self, decoder_exits: Iterable[int]) -> tuple[list[int], int]:
         """Return the exits before the last one, and that one."""

@@ -226,7 +226,9 @@ def _line_counter(
 def _shares(sources: Sequence[SourceLine], strategy: Strategy) -> Iterator[tuple[Strategy, list[int]]]:
     """Yield the indices of lines without terms with their search, and those with terms with theirs."""
     for terms, chosen in ((False, strategy), (True, TermSearch(strategy.options))):
-        yield chosen, [i for i, source in enumerate(sources) if not source.empty and bool(source.terms) == terms]
+        members = [i for i, source in enumerate(sources) if not source.empty and bool(source.terms) == terms]
+        if members:
+            yield chosen, members
 
 
 def merge_parts(parts: Sequence[TranslatedLine]) -> TranslatedLine:

@@ -103,7 +103,7 @@ class SearchCache:
         return found
 
     def allow_truncation(self, count: int) -> None:
-        """Keep so many positions more, as `KVCache.allow_truncation` does."""
+        """Keep ``count`` positions more, as `KVCache.allow_truncation` does."""
         self.kept.allow_truncation(count)
 
     def truncate(self, count: int) -> None:

@@ -147,9 +147,9 @@ def _subword_sampling(data: Data) -> Iterator[Contradiction]:
     for side, options in (("source", sampling.source), ("target", sampling.target)):
         key, needed = ("dropout", "bpe") if options is None or options.dropout is not None else ("alpha", "unigram")
         if options is not None and kind != needed:
-            other = {"bpe": "Write `dropout`.", "unigram": "Write `alpha`."}
             complaint = Complaint(
-                f"belongs to `kind: {needed}`, not to {kind}", other.get(kind, "Remove it: its tokens are not divided.")
+                f"belongs to `kind: {needed}`, not to {kind}",
+                "Write `dropout` for bpe, `alpha` for unigram; tokens of other kinds are not divided.",
             )
             keys = named_keys(f"data.subword_regularization.{side}.{key}", "data.tokenizer.kind")
             yield Contradiction(keys, complaint)

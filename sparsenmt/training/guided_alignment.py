@@ -23,7 +23,7 @@ from torch import Tensor
 from sparsenmt.model.protocol import RecordedHead
 
 NAME = "guided_alignment"
-"""Of the loss in logs."""
+"""The name of the loss in logs."""
 
 _LEAST = 2.0**-24
 

@@ -84,7 +84,6 @@ class Progress:
     batches_done: int = 0  # of the current epoch, in each of `workers` processes
     target_tokens: int = 0
     seconds: float = 0.0  # of updates
-    elapsed: float = 0.0  # seconds of the run before this update: with validations, without interruptions
     skipped: int = 0  # updates skipped because the loss or gradient was not finite
     workers: int = 1  # processes that the run began with: an update has their batches
     validated: list[ValidationResult] = field(default_factory=list)
@@ -94,6 +93,7 @@ class Progress:
     multipliers: dict[str, Multiplier] = field(default_factory=dict)
     tokenizer: str | None = None  # of the validation metric; None: 13a, or the metric has none
     numerics: dict[str, Any] | None = None  # see engine/numerics.py; None in checkpoints of earlier versions
+    elapsed: float = 0.0  # seconds of the run before this update: with validations, without interruptions
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1)

@@ -23,6 +23,8 @@ EXCEPTIONS = {
     "export": dict.fromkeys(MACHINE, NO_MODEL),
     "import": dict.fromkeys(MACHINE, NO_MODEL),
     "plugins": dict.fromkeys(MACHINE, NO_MODEL),
+    "completion": dict.fromkeys(MACHINE, NO_MODEL),
+    "recipe-schema": dict.fromkeys(MACHINE, NO_MODEL),
     "doctor": dict.fromkeys(MACHINE[1:], NO_MODEL),
     "check-method": dict.fromkeys(MACHINE, "tries tiny models on one core"),
     "analyze alphas": dict.fromkeys(MACHINE, "reads parameters and runs no model"),

@@ -91,8 +91,8 @@ def is_read_once(name: str, parameter: click.Parameter) -> bool:
     option = named(parameter)
     if option == "--log-file":
         return True  # it is only appended to
-    if name == "score" and option == "--text":
-        return True  # of language models: tests/commands/test_language_models.py
+    if name == "score" and option in ("--text", "--alignments"):
+        return True  # tests/commands/test_language_models.py, test_alignment_commands.py
     if name.startswith("analyze"):
         return option == "--reference"
     return (name, option) in {*ONCE, *WRITTEN_ONCE}

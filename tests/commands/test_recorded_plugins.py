@@ -105,7 +105,7 @@ def test_a_missing_plugin_is_explained(
     monkeypatch.setenv("SPARSENMT_PLUGINS", "")
     done = command(*words)
     assert done.code == 2 and "there is no transform method 'cool'" in done.err, done.err
-    assert "must be one of beam, greedy, sample; not 'cooler'" in done.err
+    assert "must be one of beam, greedy, sample, speculative, early_exit; not 'cooler'" in done.err
     told = "It is of the plugin cooling (no package), which this model was made with: install it, or name the module in"
     assert done.err.count(told) == 2
 

@@ -11,7 +11,7 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizer, load_tokenizer, train
 from sparsenmt.data.vocabulary import EOS, SPACE, SPECIAL_TOKENS, UNK
 from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.errors import UserError
-from sparsenmt.recipe import checks, schema
+from sparsenmt.recipe import data_checks, schema
 
 KINDS = ("bpe", "unigram", "char", "word", "byte")
 SYMBOLS = ["<n>", "<doc>", "#P1#", "a,b", "|"]
@@ -127,4 +127,4 @@ def test_lowercase(kind: str, lines: Lines) -> None:
 
 
 def test_recipes_know_the_special_pieces() -> None:
-    assert checks._SPECIAL == SPECIAL_TOKENS and checks._RESERVED == SPACE
+    assert data_checks._SPECIAL == SPECIAL_TOKENS and data_checks._RESERVED == SPACE

@@ -21,6 +21,9 @@ from tests.plugins.support import installed, written
 
 SEARCH = "from sparsenmt import register_strategy\n\n@register_strategy({name!r}, random=True)\nclass Odd:\n    pass\n"
 
+OWN = ["beam", "greedy", "sample", "speculative", "early_exit"]
+"""The strategies of the package."""
+
 
 @pytest.fixture(autouse=True)
 def _scope() -> Iterator[None]:
@@ -42,7 +45,7 @@ def test_a_module_of_the_variable_is_imported_when_a_name_is_missing(
     assert STRATEGIES["odd"].random and STRATEGIES["odd"].target.name == "odd"  # type: ignore[union-attr]
     origin = STRATEGIES.origin("odd")
     assert origin is not None and origin.outside and origin.module == "odd_strategies"
-    assert list(STRATEGIES) == ["beam", "greedy", "sample", "odd"] and len(STRATEGIES) == 4
+    assert list(STRATEGIES) == [*OWN, "odd"] and len(STRATEGIES) == len(OWN) + 1
 
 
 def test_an_entry_point_has_a_name_before_its_module_is_imported(
@@ -50,7 +53,7 @@ def test_an_entry_point_has_a_name_before_its_module_is_imported(
 ) -> None:
     module("odd_search", SEARCH.format(name="odd"))
     installed(tmp_path, "odd-package", "1.2", "[sparsenmt.strategies]\nodd = odd_search:Odd\n")
-    assert STRATEGIES.names() == {"odd": "odd-package 1.2", "beam": "", "greedy": "", "sample": ""}
+    assert STRATEGIES.names() == {"odd": "odd-package 1.2", **dict.fromkeys(OWN, "")}
     assert "odd_search" not in sys.modules and STRATEGIES.known("odd") is None
     assert STRATEGIES["odd"].path == "odd_search:Odd" and modules.package_of("odd_search") == ("odd-package", "1.2")
 
@@ -69,7 +72,7 @@ def test_a_broken_entry_point_is_told_where_its_name_is_used(
 ) -> None:
     module("odd_search", code)
     installed(tmp_path, "odd-package", "1.2", f"[sparsenmt.strategies]\nodd = {value}\n")
-    assert STRATEGIES["beam"] and list(STRATEGIES) == ["beam", "greedy", "sample"]
+    assert STRATEGIES["beam"] and list(STRATEGIES) == OWN
     with pytest.raises(UserError, match=message) as caught:
         _ = STRATEGIES["odd"]
     assert where in str(caught.value.where) and caught.value.hint
@@ -86,7 +89,7 @@ def test_of_two_packages_with_one_name_neither_is_taken_silently(
     for _ in range(2):
         with pytest.raises(UserError, match=r"strategy 'odd' is registered already, by (first|second)_search"):
             _ = STRATEGIES["odd"]
-    assert list(STRATEGIES) == ["beam", "greedy", "sample"]
+    assert list(STRATEGIES) == OWN
 
 
 def test_what_a_module_registers_before_it_fails_is_withdrawn(

@@ -115,8 +115,8 @@ class PlanWithout:
     def __init__(self, plan: Any, pair: int, batches_per_update: int) -> None:
         self.plan, self.pair, self.size = plan, pair, batches_per_update
 
-    def batches(self, *arguments: int) -> list[IndexBatch]:
-        every = self.plan.batches(*arguments)
+    def batches(self, *arguments: int, **named: Any) -> list[IndexBatch]:
+        every = self.plan.batches(*arguments, **named)
         updates = [every[start : start + self.size] for start in range(0, len(every), self.size)]
         return [
             batch for update in updates if not any(self.pair in batch.index for batch in update) for batch in update

@@ -28,7 +28,7 @@ from sparsenmt.workflows.decoding.target_constraints import TargetOptions
 
 @dataclass(frozen=True)
 class DecodeRequest(TargetOptions, ModelOptions):
-    """The arguments of `decode`; those of single translations as in `TargetOptions`.
+    """The arguments of `decode`; those of single translations as in ``TargetOptions``.
 
     Args:
         input: text to translate; None: standard input.
@@ -44,7 +44,7 @@ class DecodeRequest(TargetOptions, ModelOptions):
         disabled_heads: ``SITE:N,N`` values: heads, from 1, that give zeros.
         window: lines, or blocks of documents, that are read ahead; None: a default that fits the input.
         mix_numerics: resume an output that was begun with other kernels, threads or PyTorch.
-        ensemble, ensemble_depths, ensemble_weights, ensemble_average: as for `EnsembleChoice`.
+        ensemble, ensemble_depths, ensemble_weights, ensemble_average: as for ``EnsembleChoice``.
         mbr: the metric of minimum Bayes risk; None: the best hypothesis of the search is written.
         mbr_samples: its candidates, where the method is random.
         alignments: write the word alignment of each output: links, or (JSON) the weights of attention.
@@ -81,7 +81,8 @@ class DecodeRequest(TargetOptions, ModelOptions):
     keep: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_lists(disabled_heads=self.disabled_heads, keep=self.keep)
+        check_lists(disabled_heads=self.disabled_heads, keep=self.keep, ensemble=self.ensemble)
+        check_lists(ensemble_depths=self.ensemble_depths, ensemble_weights=self.ensemble_weights)
         strings_to_paths(self)
 
     @classmethod
