@@ -36,7 +36,7 @@ from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.line_parts import PART, divide_lines
 from sparsenmt.data.text_dataset import encode_lines
 from sparsenmt.data.vocabulary import EOS
-from sparsenmt.decoding.alignment import Alignment, AttentionHeads, ReadTarget, align_targets
+from sparsenmt.decoding.alignment import LAST_LAYER, Alignment, AttentionHeads, ReadTarget, align_targets, guided_heads
 from sparsenmt.decoding.continuations import continue_lines
 from sparsenmt.decoding.disabled_heads import read_disabled_heads
 from sparsenmt.decoding.forced_decoding import score_pairs
@@ -299,8 +299,8 @@ class Model:
         """Align the words of sources and targets by cross-attention; ``str`` of an alignment is its line of Pharaoh.
 
         Every target token is aligned with the source token that it attends to most when it is predicted, in the mean
-        over the heads of the last decoder layer, as ``unknown="copy"`` finds what it copies; dropped tokens and
-        ``</s>`` are left out. Words are aligned if two of their tokens are.
+        over the heads of the last decoder layer, as ``unknown="copy"`` finds what it copies, or by the head that
+        training guided; dropped tokens and ``</s>`` are left out. Words are aligned if two of their tokens are.
 
         Args:
             targets: a translation of each source; None: the model's own.
@@ -323,7 +323,8 @@ class Model:
             check_choice(model, choice)
             pairs = zip(model.sources, model.targets, strict=True)
             read = [ReadTarget(line, target.tokens, texts[line.number]) for line, target in pairs]
-            heads = AttentionHeads(choice.layers, choice.heads)
+            chosen = AttentionHeads(choice.layers, choice.heads)
+            heads = guided_heads(self.bundle) if chosen == LAST_LAYER else chosen
             aligned = align_targets(self.bundle, read, self.recipe.decoding, heads)
             found = {each.source.number: own.alignment for each, own in zip(read, aligned, strict=True)}
         return [found.get(number, Alignment()) for number in range(len(lines))]

@@ -251,7 +251,14 @@ def books_language_models(labels: Labels) -> Meaning:
     return Meaning("books-language-model", changes | transform(labels["transform"], ("decoder_self",)))
 
 
+def alignment(labels: Labels) -> Meaning:
+    guided = {"layer": 2, "head": 1, "weight": 0.05} if labels["guided"] == "one head" else {}
+    changes = {f"training.guided_alignment.{key}": value for key, value in guided.items()}
+    return Meaning("alignment-de-en", transform(labels["transform"], ("cross",)) | changes)
+
+
 MEANINGS: dict[str, Callable[[Labels], Meaning]] = {
+    "alignment-de-en": alignment,
     "books-language-models": books_language_models,
     "entmax-table1": lambda labels: Meaning(CORPORA["entmax-table1"][labels["data"]], transform(labels["activation"])),
     "europarl-doc": europarl_doc,
