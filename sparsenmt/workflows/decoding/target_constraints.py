@@ -1,4 +1,4 @@
-"""Wishes for single translations: target prefixes, terms of a glossary, alternatives at a position."""
+"""Requests about single translations: target prefixes, terms of a glossary, alternatives at a position."""
 
 from __future__ import annotations
 
