@@ -143,7 +143,7 @@ class StreamRuns(Runs):
 
 
 def runs_of(text: TextDataset, options: Training = OPTIONS, dtype: torch.dtype = torch.float32) -> StreamRuns:
-    return StreamRuns(None, options, dtype, text)  # type: ignore[arg-type]
+    return StreamRuns(None, options, dtype, text=text)  # type: ignore[arg-type]
 
 
 def lines(directory: Path, kind: str) -> list[dict[str, Any]]:
