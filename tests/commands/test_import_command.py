@@ -108,7 +108,7 @@ def _configured(folder: Path, **keys: object) -> None:
 
 LAYER = "model.encoder.layers.0."
 MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "an unknown architecture": (lambda at: _configured(at, model_type="t5"), "models of the type 't5' cannot be"),
+    "an unknown architecture": (lambda at: _configured(at, model_type="led"), "models of the type 'led' cannot be"),
     "an unknown activation": (lambda at: _configured(at, activation_function="mish"), "the activation 'mish'"),
     "no size": (lambda at: _configured(at, d_model=None), "the size d_model is missing"),
     "no configuration": (lambda at: (at / "config.json").unlink(), "is no model that can be imported"),
@@ -163,14 +163,14 @@ def test_arguments_without_meaning(exported: Path, refused: Callable[..., str]) 
 def test_an_interrupted_import_leaves_nothing(
     command: Run, exported: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    """The signal comes when everything is written but the last file."""
+    """The signal comes when everything is written but the weights."""
     before = sorted(Path().iterdir())
 
-    def interrupted(path: Path, text: str) -> None:
+    def interrupted(*given: object, **options: object) -> None:
         signal.raise_signal(number)
         raise AssertionError("it went on")
 
-    monkeypatch.setattr(import_model, "write_text", interrupted)
+    monkeypatch.setattr(import_model.model_directory, "write_weights", interrupted)
     with listening():
         result = command("import", exported, "out")
     assert result.code == 128 + number and "Traceback" not in result.err
