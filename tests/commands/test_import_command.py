@@ -164,14 +164,14 @@ def test_arguments_without_meaning(exported: Path, refused: Callable[..., str]) 
 def test_an_interrupted_import_leaves_nothing(
     command: Run, exported: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    """The signal comes when everything is written but the last file."""
+    """The signal comes when everything is written but the weights."""
     before = sorted(Path().iterdir())
 
-    def interrupted(path: Path, text: str) -> None:
+    def interrupted(*given: object, **options: object) -> None:
         signal.raise_signal(number)
         raise AssertionError("it went on")
 
-    monkeypatch.setattr(import_model, "write_text", interrupted)
+    monkeypatch.setattr(import_model.model_directory, "write_weights", interrupted)
     with listening():
         result = command("import", exported, "out")
     assert result.code == 128 + number and "Traceback" not in result.err
