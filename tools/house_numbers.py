@@ -40,10 +40,10 @@ REASONS = {
     "sparsenmt.data.tokenizers.unigram_seeds": "an algorithm of its own, that sentencepiece lacks",
     "sparsenmt.decoding.side_by_side": "threads and what they are sent: no search or model in it, tested alone",
     "sparsenmt.decoding.copies": "the replacement of unknown tokens by attention: no search in it",
+    "sparsenmt.decoding.term_search": "one search a file: the one with terms, tested alone",
     "sparsenmt.recipe.data_checks": "one section's contradictions; `checks` compares sections",
     "sparsenmt.recipe.adapters": "the keys of one part of training: `schema` has the sections",
     "sparsenmt.recipe.guided_alignment": "the keys of one loss: `schema` has the sections",
-    "sparsenmt.workflows.decoding.aligned_output": "the alignment of outputs: no search or format in it",
     "sparsenmt.workflows.decoding.marked_input": "tags and kept parts between reading and writing: no model in it",
     "sparsenmt.evaluation.contrast.groups": "how items are grouped in tables: no model in it",
     "sparsenmt.evaluation.contrast.translation_suite": "one format of suites a file",
@@ -72,7 +72,6 @@ REASONS = {
     "sparsenmt.testing.properties": "what a method may depend on, by calls of it; `checks` compares whole models",
     "sparsenmt.testing.smallest_case": "the search for a smaller case: no rule in it",
     "sparsenmt.training.gradient_buckets": "when and how gradients are summed: knows no loss, tested alone",
-    "sparsenmt.workflows.decoding.ensemble": "which models are averaged, and if they may be: no input or output in it",
     "sparsenmt.workflows.decoding.minimum_risk": "candidates and the choice among them: no input or output in it",
     "sparsenmt.workflows.evaluation.benchmark.workloads": "what is timed: measures nothing",
 }
@@ -91,7 +90,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "assemble": (1_730, 0),
     "commands": (3_300, 0),
     "data": (9_620, 0),
-    "decoding": (4_180, 0),
+    "decoding": (4_190, 0),
     "depth_selector": (1_140, 0),
     "engine": (2_410, 0),
     "evaluation": (3_040, 0),
@@ -135,7 +134,7 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 70_570,
+    "lines": 70_580,
     "lines_of_cpp": 4_090,
     "kernel_importers": 1,
 }

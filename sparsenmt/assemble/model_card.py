@@ -146,7 +146,7 @@ def _scores(directory: Path) -> Iterator[CardScore]:
     digest = weights_digest(directory)
     for path in sorted((directory / RESULTS).glob("*.json")):
         with suppress(UserError, AttributeError, KeyError, TypeError, ValueError):
-            found = read_sealed(path, hint="")
+            found = read_sealed(path, hint="Score the text again.")
             if found["key"]["weights"] == digest:
                 lines, signatures = found.get("lines"), found.get("signatures", {})
                 count = len(lines) if isinstance(lines, list) else None

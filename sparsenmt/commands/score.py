@@ -122,15 +122,10 @@ def command(
     blocks, and its output is split into lines again; with --target, every block gets a log-probability.
     """
     segments = {"segment_length": segment_length, "segment_memory": segment_memory}
+    others: dict[str, Any] = {"--reference": references, "--baseline": baseline}
     if text is not None:
-        given: dict[str, Any] = {
-            "HYP": hypothesis,
-            "--reference": references,
-            "--baseline": baseline,
-            "--source": source,
-        }
-        given |= {"--target": target, "--alignments": alignments, "--alignment-head": alignment_head}
-        _check_text(model, given, options)
+        others |= {"HYP": hypothesis, "--source": source, "--target": target}
+        _check_text(model, {**others, "--alignments": alignments, "--alignment-head": alignment_head}, options)
         assert model is not None
         chosen = {name: options[name] for name in ("threads", "device", "decoder_layers")}
         _show_text(model, text, segments | chosen, scoring, as_json=as_json)
@@ -142,7 +137,6 @@ def command(
     if alignments is None or model is None:
         _refuse_without("--model and --alignments", alignment_head=alignment_head)
     if alignments is not None:
-        others = {"--reference": references, "--baseline": baseline}
         links = _links(hypothesis, model, use, source, target, alignments, alignment_head, others)
         _show_links(links, as_json=as_json)
         return

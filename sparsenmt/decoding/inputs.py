@@ -202,6 +202,21 @@ def _read_parts(bundle: Bundle, line: InputLine, frame: Frame, *, refuse: bool) 
     return result
 
 
+def merge_sources(parts: Sequence[SourceLine]) -> SourceLine:
+    """Return the line of some parts; of a line that was not divided, itself."""
+    if len(parts) == 1:
+        return parts[0]
+    return replace(
+        parts[0],
+        text=parts[0].whole or "",
+        ids=[token for line in parts for token in line.ids],
+        cut=sum(line.cut for line in parts),
+        terms=tuple(term for line in parts for term in line.terms),
+        whole=None,
+        parts=len(parts),
+    )
+
+
 def make_source(bundle: Bundle, lines: Sequence[SourceLine]) -> Source:
     """Return a padded batch with its features; of an ensemble, with those of its other members, in their tokens."""
     own = _source_of(bundle, lines)

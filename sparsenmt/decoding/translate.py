@@ -28,7 +28,14 @@ from sparsenmt.data.vocabulary import UNK
 from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.decoding.ahead import encode_ahead
 from sparsenmt.decoding.copies import copied_texts
-from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source, not_finite, read_sources
+from sparsenmt.decoding.inputs import (
+    SourceLine,
+    describe_out_of_memory,
+    make_source,
+    merge_sources,
+    not_finite,
+    read_sources,
+)
 from sparsenmt.decoding.scores import Hypothesis, maximum_length
 from sparsenmt.decoding.side_by_side import run_side_by_side
 from sparsenmt.decoding.strategies import EncodedBatch, Results, Strategy, check_complete, strategy_of
@@ -251,18 +258,14 @@ def merge_parts(parts: Sequence[TranslatedLine]) -> TranslatedLine:
         )
         for row in rows
     ]
-    lines, gates = [part.source for part in parts], [part.gates for part in parts if part.gates is not None]
-    source = replace(
-        lines[0],
-        text=lines[0].whole or "",
-        ids=[token for line in lines for token in line.ids],
-        cut=sum(line.cut for line in lines),
-        terms=tuple(term for line in lines for term in line.terms),
-        whole=None,
-        parts=len(parts),
-    )
+    gates = [part.gates for part in parts if part.gates is not None]
     return TranslatedLine(
-        source, hypotheses, parts[0].tokenizer, np.concatenate(gates) if gates else None, None, (*parts,)
+        merge_sources([part.source for part in parts]),
+        hypotheses,
+        parts[0].tokenizer,
+        np.concatenate(gates) if gates else None,
+        None,
+        (*parts,),
     )
 
 

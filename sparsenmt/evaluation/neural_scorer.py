@@ -47,7 +47,7 @@ def _version(package: str, extra: str) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        hint = f"pip install 'sparsenmt[{extra}]'"
+        hint = f"Install it: pip install 'sparsenmt[{extra}]'."
         raise UserError(f"the package {package} is not installed", where=f"--metric {extra}", hint=hint) from None
 
 

@@ -66,7 +66,7 @@ def test_all_keys_together(tmp_path: Path) -> None:
             "",
             "",
             "subword_regularization: {source: {alpha: 0.1}}",
-            "data.subword_regularization.source.alpha: belongs to `kind: unigram`, not to bpe Write `dropout`.",
+            "data.subword_regularization.source.alpha: belongs to `kind: unigram`, not to bpe Write `dropout` for bpe,",
         ),
         (
             "",

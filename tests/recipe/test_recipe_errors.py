@@ -41,7 +41,7 @@ def complaint(folder: Path, extra: str = "", *overrides: str, head: str = MINIMA
         ),
         (
             "zzz: 3\n",
-            "zzz: unknown key\n  The keys here are: name, directory, model, losses, data, training, decoding.",
+            "zzz: unknown key\n  The keys here are: name, directory, license, model, losses, data, training, decoding.",
         ),
         (
             "model: {dropout: {xyz: 1}}\n",

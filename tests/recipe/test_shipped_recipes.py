@@ -19,6 +19,7 @@ RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))  # sweeps: test_shipped_swee
 
 
 SHIPPED = {
+    "alignment-de-en",
     "books-language-model",
     "cnndm",
     "cnndm-l0drop",
@@ -283,7 +284,7 @@ def test_gradients_are_bounded_where_the_sources_bound_them(monkeypatch: pytest.
     from sparsenmt.sparsity.registry import methods
 
     monkeypatch.setenv("SPARSENMT_DATA", "data")
-    own = re.compile("multi30k|dialogsum|qmsum|tanaka|tatoeba|europarl|books|student|demo")
+    own = re.compile("multi30k|dialogsum|qmsum|tanaka|tatoeba|europarl|books|student|demo|alignment")
     found = {path.stem: load(path, methods()).training.clip_norm for path in RECIPES if not own.match(path.stem)}
     bounded = {name: norm for name, norm in found.items() if norm is not None}
     assert {name.partition("8-")[0] for name in bounded} == {"enwik", "text"} and len(found) > 40
