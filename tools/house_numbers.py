@@ -31,6 +31,10 @@ OPTIONAL_PACKAGES = {
 """Packages that a function outside `commands/` may import: they may be missing, or slow down the start."""
 
 REASONS = {
+    **{
+        f"sparsenmt.recipe.{name}": "the keys of one part"
+        for name in ("adapters", "decoding_section", "guided_alignment")
+    },
     "sparsenmt.commands.message_options": "two options of every command: no table of commands in it",
     "sparsenmt.data.features.source_features": "the features themselves; `feature_set` saves a set of them",
     "sparsenmt.data.features.word_frequency": "counts and ranks of words: no feature in it",
@@ -42,8 +46,6 @@ REASONS = {
     "sparsenmt.decoding.copies": "the replacement of unknown tokens by attention: no search in it",
     "sparsenmt.decoding.term_search": "one search a file: the one with terms, tested alone",
     "sparsenmt.recipe.data_checks": "one section's contradictions; `checks` compares sections",
-    "sparsenmt.recipe.adapters": "the keys of one part of training: `schema` has the sections",
-    "sparsenmt.recipe.guided_alignment": "the keys of one loss: `schema` has the sections",
     "sparsenmt.workflows.decoding.marked_input": "tags and kept parts between reading and writing: no model in it",
     "sparsenmt.evaluation.contrast.groups": "how items are grouped in tables: no model in it",
     "sparsenmt.evaluation.contrast.translation_suite": "one format of suites a file",
@@ -60,7 +62,6 @@ REASONS = {
     "sparsenmt.engine.native_decoder": "a step in one call: an alternative to layer by layer",
     "sparsenmt.engine.native_engine": "one engine a file",
     "sparsenmt.engine.native_encoder": "an encoder in one call: an alternative to layer by layer",
-    "sparsenmt.recipe.decoding_section": "one section a file: its settings are recorded with outputs",
     "sparsenmt.recipe.checks": "what keys of a recipe mean together; `load` reads them one by one",
     "sparsenmt.recipe.data_sections": "the sections about data; `schema` has the others, and all names",
     "sparsenmt.sparsity.fixed_maps": "the attention maps of the paper, beside the heads that use them",
