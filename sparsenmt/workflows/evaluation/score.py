@@ -341,7 +341,7 @@ class _ScoredTranslation:
     def sources(self) -> list[SourceLine]:
         """The lines or blocks that were read."""
         if self._packing is None:
-            return read_sources(self._bundle, self._lines)
+            return read_sources(self._bundle, self._lines, long=self._bundle.long_lines(self._decoding))
         blocks = chain.from_iterable(block_windows(self._bundle, self._lines, self._packing))
         return read_sources(self._bundle, source_lines(list(blocks)))
 
