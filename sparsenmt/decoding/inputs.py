@@ -110,8 +110,14 @@ def parts_summary(found: FoundLines) -> str:
 
 
 def warn_of_unusual_sources(bundle: Bundle, lines: Iterable[SourceLine], text: str) -> None:
-    """Report what is unusual in sources, as `UnusualText` finds it; ``text``: its name in messages."""
+    """Report what is unusual in sources, as `UnusualText` finds it, and divided ones; ``text``: its name."""
+    lines = list(lines)
     warn_of_unusual_lines(bundle, (line.as_read for line in lines), text, "source")
+    divided = FoundLines()
+    for number in dict.fromkeys(line.number for line in lines if line.parts > 1 or line.whole is not None):
+        divided.add(1, [number + 1])
+    if divided.count:
+        notify(f"{text}: {parts_summary(divided)}")
 
 
 def warn_of_sources(bundle: Bundle, lines: Sequence[SourceLine], text: str, done: str) -> None:
@@ -124,12 +130,6 @@ def warn_of_sources(bundle: Bundle, lines: Sequence[SourceLine], text: str, done
         done: the participle for what happens to the tokens that are kept, e.g. "translated".
     """
     warn_of_unusual_sources(bundle, lines, text)
-    divided = FoundLines()
-    for line in lines:
-        if line.parts > 1:
-            divided.add(1, [line.number + 1])
-    if divided.count:
-        notify(f"{text}: {parts_summary(divided)}")
     cut = [line for line in lines if line.cut]
     if cut and bundle.cuts_by_choice:
         notify(cut_summary(len(cut), bundle.max_source_length))
