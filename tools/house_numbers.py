@@ -30,11 +30,9 @@ OPTIONAL_PACKAGES = {
 }
 """Packages that a function outside `commands/` may import: they may be missing, or slow down the start."""
 
+_SECTIONS = ("adapters", "data_checks", "decoding_section", "guided_alignment")
 REASONS = {
-    **{
-        f"sparsenmt.recipe.{name}": "the keys of one part"
-        for name in ("adapters", "decoding_section", "guided_alignment")
-    },
+    **{f"sparsenmt.recipe.{name}": "the keys of one section or part" for name in _SECTIONS},
     "sparsenmt.commands.message_options": "two options of every command: no table of commands in it",
     "sparsenmt.data.features.source_features": "the features themselves; `feature_set` saves a set of them",
     "sparsenmt.data.features.word_frequency": "counts and ranks of words: no feature in it",
@@ -45,7 +43,6 @@ REASONS = {
     "sparsenmt.decoding.side_by_side": "threads and what they are sent: no search or model in it, tested alone",
     "sparsenmt.decoding.copies": "the replacement of unknown tokens by attention: no search in it",
     "sparsenmt.decoding.term_search": "one search a file: the one with terms, tested alone",
-    "sparsenmt.recipe.data_checks": "one section's contradictions; `checks` compares sections",
     "sparsenmt.workflows.decoding.marked_input": "tags and kept parts between reading and writing: no model in it",
     "sparsenmt.evaluation.contrast.groups": "how items are grouped in tables: no model in it",
     "sparsenmt.evaluation.contrast.translation_suite": "one format of suites a file",
