@@ -165,6 +165,7 @@ class FakeModel:
             tokenizers=SimpleNamespace(source=None, target=None, shared=True, language_names=()),
             features=FeatureSet({}),
             cuts_by_choice=False,
+            long_lines=lambda options: "cut",
             text=None,
             model=SimpleNamespace(plan=DepthPlan((0, 1), (0, 1), (2,), (2,))),
         )
@@ -186,7 +187,7 @@ class FakeModel:
             closed = None if self.sparsity is None else self.sparsity * len(self.line(line.number).ids)
             yield SimpleNamespace(text=line.text.upper(), source=self.line(line.number), closed=closed)
 
-    def read_sources(self, bundle: object, lines: list[InputLine]) -> list[SourceLine]:
+    def read_sources(self, bundle: object, lines: list[InputLine], *, long: str = "cut") -> list[SourceLine]:
         return [self.line(line.number) for line in lines]
 
     def score_pairs(
