@@ -62,7 +62,6 @@ REASONS = {
     "sparsenmt.recipe.checks": "what keys of a recipe mean together; `load` reads them one by one",
     "sparsenmt.recipe.data_sections": "the sections about data; `schema` has the others, and all names",
     "sparsenmt.sparsity.fixed_maps": "the attention maps of the paper, beside the heads that use them",
-    "sparsenmt.data.prepare.chosen_lines": "which lines of a file are read: no stage in it, tested alone",
     "sparsenmt.testing.calls": "how calls of methods are recorded: no property in it",
     "sparsenmt.testing.device": "what a device is asked for in each part of a run, and how often it may be",
     "sparsenmt.testing.forced_gates": "gates of every kind in front of transforms: no method's filter in it",
@@ -85,9 +84,9 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "(top)": (1_010, 0),
     "analysis": (4_770, 0),
     "api": (880, 0),
-    "assemble": (1_730, 0),
+    "assemble": (1_740, 0),
     "commands": (3_300, 0),
-    "data": (9_620, 0),
+    "data": (9_640, 0),
     "decoding": (4_190, 0),
     "depth_selector": (1_140, 0),
     "engine": (2_410, 0),
@@ -104,7 +103,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "storage": (1_690, 0),
     "testing": (2_940, 0),
     "training": (2_890, 0),
-    "workflows": (9_380, 0),
+    "workflows": (9_400, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 
@@ -132,7 +131,7 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 70_580,
+    "lines": 70_620,
     "lines_of_cpp": 4_090,
     "kernel_importers": 1,
 }

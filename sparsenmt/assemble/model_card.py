@@ -117,7 +117,7 @@ def about_training(directory: Path, recipe: Recipe, manifest: Mapping[str, Any])
         "tokens": _tokenizer(recipe),
         "started from": Path(str(started["path"])).name if started else "",
         "updates": f"{int(notes['after']):,}" if notes.get("after", "").isdecimal() else "",
-        "weights are the mean after": ", ".join(made_of),
+        "weights are the mean after": ", ".join(made_of) if len(made_of) > 1 else "",
         "cut from": Path(str(cut.get("path", ""))).name,
         "validation": "" if cut else ", ".join(_validation(manifest.get("average"), made_of)),
         "seed": str(provenance.get("seed", "")),
@@ -186,8 +186,14 @@ def _options(options: Mapping[str, Any]) -> str:
 def _corpus(corpus: Corpus) -> str:
     """Names of files, without their folders, which are of one machine."""
     files = " and ".join(Path(path).name for path in corpus.files.values())
-    weight = "" if corpus.weight == 1 else f", {corpus.weight:g} times"
-    return f"{corpus.name}: {files}{weight}" if corpus.name else f"{files}{weight}"
+    drawn = "the first" if corpus.lines_seed is None else "a sample of"
+    notes = [
+        *([] if corpus.lines is None else [f"{drawn} {corpus.lines:,} lines"]),
+        *([] if corpus.tag is None else [f"tagged {corpus.tag_token}"]),
+        *([] if corpus.weight == 1 else [f"{corpus.weight:g} times"]),
+    ]
+    named = f"{corpus.name}: {files}" if corpus.name else files
+    return ", ".join([named, *notes])
 
 
 def _tokenizer(recipe: Recipe) -> str:

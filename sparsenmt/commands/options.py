@@ -393,9 +393,7 @@ risk_options = stacked(
     click.option(
         "--mbr-samples",
         type=click.IntRange(1, 10_000),
-        default=16,
-        show_default=True,
-        help="Samples of each line for --mbr.",
+        help="With --method sample: samples of each line for --mbr.  [default: 16]",
     ),
 )
 """Minimum Bayes risk, for `decode`."""

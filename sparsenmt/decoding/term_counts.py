@@ -42,4 +42,4 @@ class TermCounts:
         if not self.missing:
             return share
         several = "s" if len(self.lines) > 1 else ""
-        return f"{share}; others are missing in line{several} {', '.join(map(str, self.lines))}"
+        return f"{share}; they are missing in line{several} {', '.join(map(str, self.lines))}"

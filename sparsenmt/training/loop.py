@@ -208,7 +208,7 @@ class Trainer:
         raise Interrupted(number, note if self.workers.is_main_process else "", resumable=self.workers.is_main_process)
 
     def _done(self) -> bool:
-        return limit_reached(self.progress, self.options, self.losses)
+        return limit_reached(self.progress, self.options, self.losses) is not None
 
     def _update(self, end: int) -> bool:
         """Do the update whose last batch comes before ``end``; False if it was skipped as not finite."""

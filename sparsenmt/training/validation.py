@@ -110,12 +110,15 @@ def stale_validations(progress: Progress, metric: str, losses: Mapping[str, Auxi
     return len(updates) - 1 - updates.index(best[0]) if updates else 0
 
 
-def limit_reached(progress: Progress, options: Training, losses: Mapping[str, AuxiliaryLoss]) -> bool:
-    """True if the run has reached one of the recipe's limits: updates, epochs, hours or patience."""
+def limit_reached(progress: Progress, options: Training, losses: Mapping[str, AuxiliaryLoss]) -> str | None:
+    """Return the key of the limit that the run has reached: updates, epochs, hours or patience; None: none."""
     patience = options.validation.patience
-    return (
-        progress.update >= options.max_updates
-        or (options.max_epochs is not None and progress.epoch >= options.max_epochs)
-        or (options.max_hours is not None and progress.elapsed >= 3600 * options.max_hours)
-        or (patience is not None and stale_validations(progress, options.validation.metric, losses) >= patience)
-    )
+    if progress.update >= options.max_updates:
+        return "max_updates"
+    if options.max_epochs is not None and progress.epoch >= options.max_epochs:
+        return "max_epochs"
+    if options.max_hours is not None and progress.elapsed >= 3600 * options.max_hours:
+        return "max_hours"
+    if patience is not None and stale_validations(progress, options.validation.metric, losses) >= patience:
+        return "validation.patience"
+    return None

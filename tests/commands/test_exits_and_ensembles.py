@@ -59,6 +59,7 @@ def test_early_exits_tell_how_many_layers_ran(command: Run, tied: str) -> None:
         (["model", "--method", "greedy", "--exit-confidence", "0.5"], "has no meaning for the method greedy"),
         (["model", "--method", "speculative"], "1 decoder layers cannot draft for 1"),
         (["model", "--method", "early_exit"], "the model has no trained exit before decoder layer 1"),
+        (["model", "--ensemble-average", "linear"], "--ensemble-average: changes nothing"),
         (["model", "--ensemble-weights", "1,2"], "2 weights are given, and there is no ensemble"),
         (["model", "--ensemble", "model", "--ensemble-weights", "1"], "1 weight is given, and there are 2 members"),
         (["model", "--ensemble", "model", "--ensemble-weights", "1,0"], "must be numbers above 0"),

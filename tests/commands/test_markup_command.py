@@ -66,6 +66,7 @@ def test_links_beside_tags_are_those_of_the_words(command: Run, marked: list[str
 def test_what_does_not_fit_is_refused(command: Run, refused: Callable[..., str], marked: list[str]) -> None:
     wanted = ("decode", "model", "-i", "marked", "-o", "out")
     assert "--keep: '(' is no regular expression" in refused(*wanted, "--keep", "(")
+    assert "--keep: 'x*' is found where nothing stands" in refused(*wanted, "--keep", "x*")
     assert "--tags: is given beside --markup" in refused(*wanted, "--markup", "xml", "--tags", SOURCE)
     assert "--markup: is given beside --documents" in refused(*wanted, "--markup", "xml", "--documents", SOURCE)
     Path("marked").write_text("<b>x</b>\n<b>\n")

@@ -35,6 +35,13 @@ def test_lines_that_do_not_come_back_are_counted_and_three_are_shown(command: Ru
     assert again.err == "" and "up to date" in again.lines[-1]
 
 
+@pytest.mark.parametrize("drawn", ["", ", lines_seed: 1"])
+def test_lines_that_are_not_used_are_not_looked_at(command: Run, persian: Path, drawn: str) -> None:
+    corpus = f"data.train=[{{source: corpus/train.en, target: corpus/train.de, lines: 30{drawn}}}]"
+    told = command("prepare", "small.yaml", NEW, corpus, "data.tokenizer.vocabulary_size=90").err
+    assert " of 30 target lines do not come back" in told
+
+
 def test_lines_of_a_side_that_is_only_read_are_a_note(command: Run, persian: Path) -> None:
     sides = "data.train=[{source: corpus/train.de, target: corpus/train.en}]", "data.dev.source=corpus/dev.de"
     shown = command(

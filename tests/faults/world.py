@@ -206,7 +206,7 @@ STATES: dict[str, tuple[str, Callable[[World], object]]] = {
 
 # --- comparing -----------------------------------------------------------------------------------------------------
 
-_TIMES = {"time", "seconds", "training_seconds", "tokens_per_second"}
+_TIMES = {"time", "seconds", "elapsed", "training_seconds", "tokens_per_second"}
 
 
 def comparable(files: Files) -> dict[str, Any]:

@@ -207,6 +207,7 @@ def test_the_tests_of_a_package(tmp_path: Path) -> None:
         str(tmp_path),
     ]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}", "OMP_NUM_THREADS": "1"}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the entry point of an installed package loads it, too
     command = [sys.executable, "-m", "pytest", *options, "-c", os.devnull, "test_hasty.py"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=200)
     assert done.returncode == 1 and "1 failed, 2 passed, 1 skipped" in done.stdout, done.stdout + done.stderr

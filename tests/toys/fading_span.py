@@ -22,7 +22,8 @@ class FadingSpan(Span):
         self.rates = nn.Parameter(torch.linspace(0.02, 0.1, heads))
 
     def forward(self, distances: Tensor) -> Tensor:
-        factors = 1 - self.rates[:, None, None] * distances
+        # The kit adds noise to parameters: below 0 all factors would be cut to 1, without a gradient.
+        factors = 1 - self.rates.abs()[:, None, None] * distances
         return factors.clamp(0.01, 1.0).masked_fill(distances > REACH, 0.0)
 
 

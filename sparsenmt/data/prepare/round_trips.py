@@ -9,15 +9,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from itertools import islice
+from itertools import islice, takewhile
 
 from sparsenmt.data.line_parts import read_line_parts
+from sparsenmt.data.prepare.chosen_lines import chosen_lines
 from sparsenmt.data.prepared_data import PreparedReport
 from sparsenmt.data.text import bounded_batches
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, unknown_texts
 from sparsenmt.data.vocabulary import UNK
 from sparsenmt.errors import printable
-from sparsenmt.recipe.schema import Data, TokenizerSection
+from sparsenmt.recipe.schema import Corpus, Data, TokenizerSection
 
 MOST_UNKNOWN = 0.01
 """A larger share of unknown tokens, or of lines that change, is worth a warning."""
@@ -81,12 +82,23 @@ def examine_round_trips(report: PreparedReport, data: Data) -> list[RoundTrips]:
         trips = RoundTrips(side)
         tokenizer = tokenizers.source if side == "source" else tokenizers.target
         for corpus in data.train:
-            some = islice(_numbered(corpus.files[side]), 0, None, step)
+            some = islice(_used_lines(corpus, corpus.files[side]), 0, None, step)
             for batch in bounded_batches(some, lambda entry: len(entry[1])):
                 lowercase = data.tokenizer.lowercase and data.tokenizer.from_model is None
                 trips.add(tokenizer, corpus.files[side], batch, lowercase)
         found.append(trips)
     return found
+
+
+def _used_lines(corpus: Corpus, path: str) -> Iterator[tuple[int, str]]:
+    """The numbered lines of a training corpus that are read by training, as `_numbered` gives them."""
+    if corpus.lines is None:
+        return _numbered(path)
+    total = corpus.lines if corpus.lines_seed is None else sum(part.ends for part in read_line_parts(path))
+    used = chosen_lines(corpus, total)
+    wanted = set(used)
+    up_to_last = takewhile(lambda entry: entry[0] <= used[-1], _numbered(path))
+    return (entry for entry in up_to_last if entry[0] in wanted)
 
 
 def _numbered(path: str) -> Iterator[tuple[int, str]]:

@@ -46,7 +46,7 @@ class DecodeRequest(TargetOptions, ModelOptions):
         mix_numerics: resume an output that was begun with other kernels, threads or PyTorch.
         ensemble, ensemble_depths, ensemble_weights, ensemble_average: as for ``EnsembleChoice``.
         mbr: the metric of minimum Bayes risk; None: the best hypothesis of the search is written.
-        mbr_samples: its candidates, where the method is random.
+        mbr_samples: its candidates, where the method is random; None: 16.
         alignments: write the word alignment of each output: links, or (JSON) the weights of attention.
         alignment_head: ``LAYER`` or ``LAYER.HEAD`` of cross-attention, from 1; None: the head that training guided, or
             the mean over the last layer.
@@ -74,7 +74,7 @@ class DecodeRequest(TargetOptions, ModelOptions):
     ensemble_weights: tuple[float, ...] = ()
     ensemble_average: Average = "log"
     mbr: str | None = None
-    mbr_samples: int = 16
+    mbr_samples: int | None = None
     alignments: AlignmentKind | None = None
     alignment_head: str | None = None
     markup: Literal["xml"] | None = None
@@ -133,6 +133,8 @@ class DecodeRequest(TargetOptions, ModelOptions):
             if used and self.mbr is not None:
                 what = "is given beside --mbr, which chooses among the outputs of single lines at one depth"
                 raise UserError(what, where=name, hint="Leave one of the two out.")
+        if self.mbr_samples is not None and self.mbr is None:
+            raise UserError("is given without --mbr", where="--mbr-samples", hint="Add --mbr chrf, or leave it out.")
         for name in ("mbr", *self.aligned):
             if getattr(self, name) is not None and self.alternatives is not None:
                 what = "is given beside --alternatives, which writes words and what follows them"

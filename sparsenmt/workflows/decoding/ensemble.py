@@ -49,6 +49,9 @@ class EnsembleChoice:
                 where="--ensemble-weights",
                 hint="Give one for the model, then one for each --ensemble and --ensemble-depth.",
             )
+        if self.average != "log" and len(self) == 0:
+            hint = "Add --ensemble, or leave it out."
+            raise UserError("changes nothing: there is no ensemble", where="--ensemble-average", hint=hint)
         if not all(0 < weight < math.inf for weight in self.weights):
             raise UserError("must be numbers above 0", where="--ensemble-weights", hint="Leave a useless member out.")
 

@@ -47,7 +47,11 @@ class MarkedInput:
 
 def _pattern(text: str) -> re.Pattern[str]:
     try:
-        return re.compile(text)
+        found = re.compile(text)
     except re.error as error:
         hint = r"Write one of Python's, as '\{[^{}]*\}' for what stands in braces; a \ before a sign takes it as it is."
         raise UserError(f"'{text}' is no regular expression: {error}", where="--keep", hint=hint) from None
+    if found.match(""):
+        hint = r"Write what must stand there, as `\d+` in place of `\d*`."
+        raise UserError(f"'{text}' is found where nothing stands", where="--keep", hint=hint)
+    return found

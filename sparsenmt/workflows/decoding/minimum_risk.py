@@ -21,6 +21,7 @@ from sparsenmt.evaluation.utilities import Utility
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.strategy import STRATEGIES
 
+_SAMPLES = 16
 _STRIDE = 2_654_435_761  # odd, near 2^32 over the golden ratio: seeds of one line are far from those of another
 
 
@@ -29,16 +30,19 @@ class MinimumRisk:
 
     Args:
         metric: the utility, one of `METRICS`.
-        samples: candidates of a line, where the method is random; the others have as many as the search is wide.
+        samples: candidates of a line, where the method is random (None: 16); others have as many as the search is wide.
         n_best: candidates that are wanted.
 
     Raises:
         UserError: the search has one candidate, or fewer than are wanted, or the metric is no utility.
     """
 
-    def __init__(self, bundle: Bundle, options: Decoding, metric: str, samples: int, n_best: int) -> None:
+    def __init__(self, bundle: Bundle, options: Decoding, metric: str, samples: int | None, n_best: int) -> None:
         self._random = STRATEGIES[options.method].random
-        self.candidates = samples if self._random else strategy_of(options).width
+        if samples is not None and not self._random:
+            hint = "Add --method sample, or leave it out: the candidates are those of the beam."
+            raise UserError("changes nothing: nothing is drawn", where="--mbr-samples", hint=hint)
+        self.candidates = (samples or _SAMPLES) if self._random else strategy_of(options).width
         if self.candidates < 2:
             hint = "Raise --mbr-samples." if self._random else "Raise --beam-size, or take --method sample."
             raise UserError("minimum Bayes risk needs several candidates, there is one", where="--mbr", hint=hint)

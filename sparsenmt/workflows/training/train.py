@@ -107,7 +107,7 @@ class _RunDirectory:
             return False
         progress = self.newest.progress()
         over = progress.finished and limit_reached(progress, recipe.training, recipe.losses)
-        return over and model_directory.weights_after(self.path) == self.newest.update
+        return bool(over) and model_directory.weights_after(self.path) == self.newest.update
 
 
 def train(recipe: RecipeLike, overrides: Overrides = (), *, start: StartingPoint | StrPath | None = None) -> Path:
@@ -157,6 +157,9 @@ def train(recipe: RecipeLike, overrides: Overrides = (), *, start: StartingPoint
             workers.barrier()
             if not trainer.progress.finished:
                 trainer.run()
+                limit = limit_reached(trainer.progress, options, recipe.losses)
+                if limit not in (None, "max_updates"):
+                    tell(f"{run.path}: ends after update {trainer.progress.update:,}: training.{limit} is reached")
             if workers.is_main_process:
                 finish(recipe, run.path, trainer.progress, trainer.validate)
             workers.barrier()  # the weights exist when the function returns, in every process
