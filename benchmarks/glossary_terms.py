@@ -87,8 +87,9 @@ def main() -> int:
         print(f"{name:6} {shares[name]:7.2%} of {len(there)} terms in {len(rows)} sentences, BLEU {scores[name]:.2f}")
     ratios = {"terms": shares["kept"], "terms_bonus": shares["bonus"], "terms_none": shares["none"]}
     ratios |= {"bleu_loss": scores["none"] - scores["kept"], "bleu_loss_bonus": scores["none"] - scores["bonus"]}
-    print(json.dumps(verdict("glossary_terms", ratios, BARS)))
-    return 0
+    result = verdict("glossary_terms", ratios, BARS)
+    print(json.dumps(result))
+    return 0 if result["ok"] else 1
 
 
 if __name__ == "__main__":

@@ -80,8 +80,9 @@ def main() -> int:
     )
     print(f"BLEU {ours:.2f} in paragraphs, {theirs:.2f} line by line")
     ratios = {"read": read / whole, "stands": sum(lines) / len(lines), "bleu_loss": theirs - ours, "memory": memory}
-    print(json.dumps(verdict("long_lines", ratios, BARS, most={"bleu_loss", "memory"})))
-    return 0
+    result = verdict("long_lines", ratios, BARS, most={"bleu_loss", "memory"})
+    print(json.dumps(result))
+    return 0 if result["ok"] else 1
 
 
 if __name__ == "__main__":

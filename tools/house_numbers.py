@@ -25,7 +25,7 @@ CPP = (".cpp", ".h")
 OPTIONAL_PACKAGES = {
     *("HanTa", "ctranslate2", "matplotlib", "mlflow", "pycld2", "spacy", "stanza", "tokenizers"),
     *("torch.utils.tensorboard", "trackio", "wandb"),
-    *("rouge_score", "sacrebleu"),  # installed, but slow to load
+    *("importlib", "rouge_score", "sacrebleu"),  # installed, but slow to load
     *("fcntl", "resource"),  # of the standard library, but not on every system
 }
 """Packages that a function outside `commands/` may import: they may be missing, or slow down the start."""
@@ -83,11 +83,11 @@ TOP = "(top)"
 BUDGETS: dict[str, tuple[int, int]] = {
     "(top)": (1_010, 0),
     "analysis": (4_770, 0),
-    "api": (880, 0),
+    "api": (890, 0),
     "assemble": (1_740, 0),
     "commands": (3_300, 0),
-    "data": (9_640, 0),
-    "decoding": (4_190, 0),
+    "data": (9_630, 0),
+    "decoding": (4_210, 0),
     "depth_selector": (1_140, 0),
     "engine": (2_410, 0),
     "evaluation": (3_040, 0),
@@ -131,7 +131,7 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 70_620,
+    "lines": 70_660,
     "lines_of_cpp": 4_090,
     "kernel_importers": 1,
 }

@@ -11,7 +11,7 @@ class DecodingOptions(TypedDict, total=False):
     """Keys of the `decoding` section of a recipe; one that is left out is as the model's recipe has it.
 
     Args:
-        method: the search: ``beam``, ``greedy``, ``sample``, or the name of a plugin's.
+        method: the search: ``beam``, ``greedy``, ``sample``, ``speculative``, ``early_exit``, or that of a plugin.
         beam_size: hypotheses for each text.
         length_penalty: ``gnmt``, ``average`` or ``none``.
         alpha: exponent of the length penalty.

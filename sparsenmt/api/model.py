@@ -130,6 +130,7 @@ class Model:
         with arguments_in_errors():
             self._check_translates("Give its prompts to `generate`.")
             chosen = self._search_options(options, n_best)
+            chosen = chosen.undivided if alignment else chosen
             warn_of_single_lines(self.bundle)
             with progress_bar("translate", len(lines)) as advance:
                 found = list(translate_lines(self.bundle, input_lines(lines), chosen, advance=advance))
@@ -137,7 +138,8 @@ class Model:
         result = self._translations(lines, found, n_best)
         if not alignment:
             return result
-        links = self.alignments(lines, result.texts)
+        with arguments_in_errors():
+            links = self._aligned(lines, result.texts, MapChoice("cross"), chosen)
         pairs = zip(result, links, strict=True)
         return Translations(tuple(replace(each, alignment=own) for each, own in pairs))
 
@@ -312,22 +314,13 @@ class Model:
                 model.
         """
         lines = _lines(sources=sources)
-        texts = self.translate(lines).texts if targets is None else _lines(targets=targets)
+        options = self.recipe.decoding.undivided
+        texts = self.translate(lines, long=options.long or "cut").texts if targets is None else _lines(targets=targets)
         with arguments_in_errors():
             self._check_translates("It has no cross-attention.")
             self._beside(lines, texts)
-            if not any(line.strip() for line in lines):
-                return [Alignment()] * len(lines)
-            model = self._analyzed(lines, texts)
             choice = MapChoice("cross", _numbers(layer, "layer"), _numbers(head, "head"))
-            check_choice(model, choice)
-            pairs = zip(model.sources, model.targets, strict=True)
-            read = [ReadTarget(line, target.tokens, texts[line.number]) for line, target in pairs]
-            chosen = AttentionHeads(choice.layers, choice.heads)
-            heads = guided_heads(self.bundle) if chosen == LAST_LAYER else chosen
-            aligned = align_targets(self.bundle, read, self.recipe.decoding, heads)
-            found = {each.source.number: own.alignment for each, own in zip(read, aligned, strict=True)}
-        return [found.get(number, Alignment()) for number in range(len(lines))]
+            return self._aligned(lines, texts, choice, options)
 
     def encode(self, texts: Iterable[str]) -> list[SourceStates]:
         """Return the states that the decoder would read of each text, with its tokens and words.
@@ -349,6 +342,20 @@ class Model:
                         gates = None if memory.gates is None else memory.gates[row]
                         found[i] = self._states(lines[i].text, sources[i], memory.states[row], gates)
         return [found[i] for i in range(len(lines))]
+
+    def _aligned(self, lines: list[str], texts: list[str], choice: MapChoice, options: Decoding) -> list[Alignment]:
+        """Align texts along the search that ``options`` describe; blank lines have no links."""
+        if not any(line.strip() for line in lines):
+            return [Alignment()] * len(lines)
+        model = self._analyzed(lines, texts)
+        check_choice(model, choice)
+        pairs = zip(model.sources, model.targets, strict=True)
+        read = [ReadTarget(line, target.tokens, texts[line.number]) for line, target in pairs]
+        chosen = AttentionHeads(choice.layers, choice.heads)
+        heads = guided_heads(self.bundle) if chosen == LAST_LAYER else chosen
+        aligned = align_targets(self.bundle, read, options, heads)
+        found = {each.source.number: own.alignment for each, own in zip(read, aligned, strict=True)}
+        return [found.get(number, Alignment()) for number in range(len(lines))]
 
     # --- what the methods share ------------------------------------------------------------------------------------
 

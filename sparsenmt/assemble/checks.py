@@ -240,13 +240,15 @@ def filters_without_loss(recipe: schema.Recipe, model: Transformer) -> list[str]
     """The names of the filters of a model that have no loss, under which the shares that they close are logged."""
     if not recipe.model.memory:
         return []
-    with torch.no_grad():
+    device = next(model.parameters()).device
+    # The run has begun: what dropout draws here must not change it.
+    with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         encoded = _encoded(recipe, model)
     return sorted({name for each in encoded.decided.values() for name in each.shares} - encoded.losses.keys())
 
 
 def _encoded(recipe: schema.Recipe, model: Transformer) -> Encoded:
-    """A source of two tokens."""
+    """Encode a source of two tokens."""
     tokens = torch.full((1, 2), 4, device=next(model.parameters()).device)
     features = {name: torch.zeros_like(tokens) for name in required_features(recipe)}
     return model.encode(Source(tokens, torch.ones_like(tokens, dtype=torch.bool), features))

@@ -88,8 +88,8 @@ def model_card(directory: Path) -> str:
     )
 
 
-def front_matter(recipe: Recipe) -> list[str]:
-    """The lines between ``---`` by which model hubs sort models: licence, languages, task."""
+def front_matter(recipe: Recipe, library: str = "sparsenmt") -> list[str]:
+    """The lines between ``---`` by which model hubs sort models: licence, languages, the program's library, task."""
     data = recipe.data
     codes = [data.target_language] if data.is_language_model else [data.source_language, data.target_language]
     known = [code for code in dict.fromkeys(codes) if code not in ("source", "target")]
@@ -97,7 +97,7 @@ def front_matter(recipe: Recipe) -> list[str]:
         "---",
         *([f"license: {json.dumps(recipe.license, ensure_ascii=False)}"] if recipe.license else []),
         *([f"language: {json.dumps(known, ensure_ascii=False)}"] if known else []),
-        "library_name: sparsenmt",
+        f"library_name: {library}",
         f"pipeline_tag: {'text-generation' if data.is_language_model else 'translation'}",
         "---",
     ]
@@ -200,7 +200,7 @@ def _tokenizer(recipe: Recipe) -> str:
     tokenizer = recipe.data.tokenizer
     if tokenizer.from_model is not None:
         return f"those of {Path(tokenizer.from_model).name}"
-    side = "one vocabulary" if tokenizer.shared and not recipe.data.is_language_model else "vocabularies"
+    side = "one vocabulary" if tokenizer.shared or recipe.data.is_language_model else "vocabularies"
     return f"{tokenizer.kind}, {side} of {tokenizer.vocabulary_size:,}"
 
 

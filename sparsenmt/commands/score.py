@@ -137,6 +137,7 @@ def command(
     if alignments is None or model is None:
         _refuse_without("--model and --alignments", alignment_head=alignment_head)
     if alignments is not None:
+        others |= {"--metric": scoring.metrics, "--documents": options.get("documents"), "--sacrebleu-p": sacrebleu_p}
         links = _links(hypothesis, model, use, source, target, alignments, alignment_head, others)
         _show_links(links, as_json=as_json)
         return
@@ -231,7 +232,7 @@ def _links(
 def _refuse_without(needed: str, **given: Any) -> None:
     """Raise UserError for options that are given, although another one that they need is not."""
     for name, value in given.items():
-        if value not in (None, (), "auto", False):
+        if value is not False and value not in (None, (), "auto"):  # 0 is a value
             raise UserError(f"needs {needed}", where=_option(name), hint=_HINT)
 
 

@@ -143,8 +143,7 @@ class EpochPlan:
 
     Args:
         datasets: the training corpora.
-        weights: how often each corpus is seen in an epoch; 0.5 is a new random half every epoch. Or those of several
-            stages, between which an epoch chooses.
+        weights: how often each corpus is seen in an epoch; 0.5 is a new random half every epoch.
         batch_tokens: maximum of rows times longest source or target in a batch; a longer example is a batch alone.
         seed: the random seed.
         frames: the tokens around sources and targets.

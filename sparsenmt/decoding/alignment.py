@@ -286,7 +286,7 @@ def _read_along(
 ) -> tuple[Tensor, Tensor]:
     """(N, T, S) cross-attention, the mean over the heads, and (N, S) bool: positions that filters have closed."""
     source = make_source(bundle, [each.source for each in targets])
-    memory = bundle.engine.encode(source, exits=options.encoder_exits).memory
+    memory = bundle.model.encode(source, exits=options.encoder_exits).memory  # an ensemble's own memory is joined
     frame = bundle.frames.target
     inputs, _ = pad([frame.before(each.tokens) for each in targets])
     kept: dict[int, Tensor] = {}

@@ -137,8 +137,9 @@ def _batches(prompts: Sequence[SourceLine], options: Decoding) -> Iterator[list[
 
 def _continue_batch(bundle: Bundle, chosen: Sequence[SourceLine], options: Decoding) -> dict[int, Continuation]:
     tokens = [prompt.ids[:-1] for prompt in chosen]  # without </s>
-    count, recipe = len(tokens[0]), bundle.recipe.model
-    positions = _UNLIMITED if recipe.positions == "none" else recipe.max_positions - count
+    count = len(tokens[0])
+    members = [each.recipe.model for each in (bundle, *bundle.others)]
+    positions = min(_UNLIMITED if own.positions == "none" else own.max_positions - count for own in members)
     limit = maximum_length(count, options, positions)
     numbers = list(range(len(chosen)))
     batch = EncodedBatch(

@@ -154,7 +154,8 @@ def read_sources(
         UserError: the model does not have the language of a tag; or a line is refused.
     """
     most, usual, frames = bundle.max_source_length, bundle.frames.source, bundle.tokenizers.frames
-    result = []
+    result = list[SourceLine]()
+    whole = 0 if long == "cut" else bundle.whole_lengths[0]
     # In parts: all tokens of long lines, before most are cut off, would need much memory.
     for part in bounded_batches(lines, lambda line: len(line.text)):
         framed: list[tuple[Frame | None, str]] = [(None, line.text) for line in part]
@@ -166,7 +167,7 @@ def read_sources(
             if not prompts and not text.strip(" "):  # some tokenizers make a token of a space
                 ids = []
             frame = usual if own is None else own
-            if long != "cut" and len(ids) > bundle.whole_lengths[0] and line.tags is None:
+            if long != "cut" and len(ids) > whole and line.tags is None:
                 parts = _read_parts(bundle, replace(line, text=text), frame, refuse=long == "refuse")
                 if parts:
                     result += parts
@@ -225,6 +226,16 @@ def make_source(bundle: Bundle, lines: Sequence[SourceLine]) -> Source:
     given = [InputLine(line.number, line.text, line.tags) for line in lines]
     others = []
     for other in bundle.others:
+        if other.tokenizers is bundle.tokenizers:  # another depth of the same model
+            others.append(own)
+            continue
+        for line in lines:
+            if line.frame != bundle.frames.source:
+                raise UserError(
+                    "a language before a line is not read by the other members of an ensemble",
+                    where=f"line {line.number + 1:,}",
+                    hint="Name it with --source-language and --target-language.",
+                )
         read = read_sources(other, given)
         for line, first in zip(read, lines, strict=True):
             if line.cut and not first.cut:

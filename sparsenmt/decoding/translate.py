@@ -255,6 +255,7 @@ def merge_parts(parts: Sequence[TranslatedLine]) -> TranslatedLine:
             math.fsum(each.score for each in row),
             all(each.ended for each in row),
             tuple(text for each in row for text in each.copied),
+            _mean_layers(row),
         )
         for row in rows
     ]
@@ -267,6 +268,12 @@ def merge_parts(parts: Sequence[TranslatedLine]) -> TranslatedLine:
         None,
         (*parts,),
     )
+
+
+def _mean_layers(row: Sequence[Hypothesis]) -> float | None:
+    """Return the decoder layers of a token of some outputs, on average; None: the same for all."""
+    counts = [(each.layers, len(each.tokens) + each.ended) for each in row if each.layers is not None]
+    return sum(layers * count for layers, count in counts) / sum(count for _, count in counts) if counts else None
 
 
 def _as_many(found: Sequence[T], count: int) -> list[T]:
@@ -333,7 +340,8 @@ def allowed_tokens(bundle: Bundle, lines: Sequence[SourceLine], options: Decodin
     if (documents := bundle.recipe.data.documents) is not None:
         allowed[:, separator_id(bundle.tokenizers.target, documents.separator)] = True
     for row, line in enumerate(lines):
-        allowed[row, [*line.prefix, *(token for term in line.terms for token in term.tokens)]] = True
+        if line.prefix or line.terms:
+            allowed[row, [*line.prefix, *(token for term in line.terms for token in term.tokens)]] = True
     return allowed.to(bundle.device)
 
 

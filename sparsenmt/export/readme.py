@@ -34,7 +34,7 @@ def readme(
         *(f"- {note}" for note in [*program.notes(plain), *_notes(bundle, program, sentencepiece)] or [_SAME]),
     ]
     known = [] if source is None else [*about_training(source, recipe, read_manifest(source)), *about_scores(source)]
-    return "\n".join([*front_matter(recipe), "", f"# {recipe.name}", "", *facts, "", *known])
+    return "\n".join([*front_matter(recipe, program.name.lower()), "", f"# {recipe.name}", "", *facts, "", *known])
 
 
 def _notes(bundle: Bundle, program: ExportTarget, sentencepiece: bool) -> list[str]:

@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from sparsenmt.errors import UserError
 from sparsenmt.plugins import failure
+
+if TYPE_CHECKING:
+    from importlib import metadata
 
 Kind = Literal["method", "strategy", "metric", "report", "command"]
 VARIABLE = "SPARSENMT_PLUGINS"
@@ -96,6 +98,8 @@ def entry_packages(kind: Kind) -> dict[str, str]:
 
 @cache
 def _entries(kind: Kind) -> tuple[metadata.EntryPoint, ...]:
+    from importlib import metadata
+
     return tuple(dict.fromkeys(metadata.entry_points(group=GROUPS[kind])))  # a package may be found twice
 
 
@@ -159,6 +163,8 @@ def forgive(module: str) -> None:
 
 def package_of(module: str) -> tuple[str | None, str | None]:
     """Return the installed package that a module belongs to, and its version; (None, None): it belongs to none."""
+    from importlib import metadata
+
     root = module.partition(".")[0]
     if root == _PACKAGE.name:
         return root, str(vars(sys.modules[root])["__version__"])

@@ -117,7 +117,8 @@ def accumulate_gradients(
             alignment = guided.loss(batch.links, rows.token_weights(batch.target_valid) * shares[n])
         more = [] if alignment is None else [alignment.surrogate]
         sums[:2] += rows.backward(model, hidden, own, objective.smoothing, more)
-        sums[2] += 0.0 if alignment is None else alignment.value
+        if alignment is not None:
+            sums[2] += alignment.value
         if leaf.grad is not None:
             states.append(encoded.memories[n].states)
             gradients.append(leaf.grad)

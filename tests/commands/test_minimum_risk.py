@@ -74,6 +74,7 @@ def test_the_n_best_are_different_texts_by_utility(command: Run) -> None:
         (["--mbr", "chrf", "--method", "sample", "--mbr-samples", "1"], "Raise --mbr-samples"),
         (["--mbr", "chrf", "--method", "sample", "--n-best", "17"], "17 are more than there are candidates"),
         (["--mbr", "chrf", "--mbr-samples", "6"], "--mbr-samples: changes nothing"),
+        (["--mbr", "chrf", "--long", "split"], "--long split: divides lines"),
         (["--mbr-samples", "6"], "--mbr-samples: is given without --mbr"),
         (["--mbr", "dbleu"], "'dbleu' is not one of"),
         (["--mbr", "chrf", "--depth", "auto"], "--depth"),

@@ -92,7 +92,7 @@ def is_read_once(name: str, parameter: click.Parameter) -> bool:
     if option == "--log-file":
         return True  # it is only appended to
     if name == "score" and option in ("--text", "--alignments"):
-        return True  # tests/commands/test_language_models.py, test_alignment_commands.py
+        return True  # tests/commands/test_language_models.py, test_alignments.py
     if name.startswith("analyze"):
         return option == "--reference"
     return (name, option) in {*ONCE, *WRITTEN_ONCE}

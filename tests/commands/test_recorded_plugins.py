@@ -1,4 +1,4 @@
-"""What a model directory and a journal record of plugins: resume says what has changed, a missing one is explained."""
+"""Records of plugins in model directories and journals: resume says what has changed, a missing one is explained."""
 
 from __future__ import annotations
 

@@ -124,6 +124,8 @@ def test_the_test_and_sacrebleus_figure_are_named(files: Path, capsys: pytest.Ca
         (["hyp", "-r", "ref", "--source", "hyp"], ["--source: needs --model"]),
         (["hyp", "-r", "ref", "--target", "hyp"], ["--target: needs --model"]),
         (["hyp", "-r", "ref", "--batch-tokens", "9"], ["--batch-tokens: needs --model"]),
+        (["hyp", "-r", "ref", "--segment-memory", "0"], ["--segment-memory: needs --text"]),
+        (["hyp", "--alignments", "ref", "-m", "bleu"], ["--metric: has no meaning beside the alignments"]),
         (["--model", "m", "--reference", "ref"], ["--model: needs --source"]),
         (["--model", "m", "--source", "hyp"], ["either --target or --reference"]),
         (

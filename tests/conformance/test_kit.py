@@ -125,7 +125,7 @@ def test_refusals_are_declared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_built_in_methods_have_reasons_of_their_own() -> None:
-    """What they declare in `refuses` they refuse themselves, with another message than the general one."""
+    """Built-in methods refuse by themselves the places in `refuses`, with another message than the general one."""
     refused = [plug for plug in plugs() if plug.refused]
     assert len(refused) == 38
     for plug in refused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from sparsenmt.data.word_links import WordPlaces, places_of_spans, token_links
 from sparsenmt.decoding.alignment import AlignedPair, AttentionHeads, ReadTarget, align_targets, attention_along
 from sparsenmt.decoding.inputs import make_source
 from sparsenmt.decoding.translate import TranslatedLine, translate_lines
+from sparsenmt.engine.ensemble import EnsembleEngine, Member
 from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.support import invented_lines, tiny_bundle
+from tests.decoding.test_ahead import gated_bundle
 
 OPTIONS = Decoding(beam_size=2, max_length_factor=1, max_length_offset=3)
 
@@ -28,6 +31,7 @@ def translated(bundle: Any, lines: list[str]) -> list[TranslatedLine]:
 
 
 def read(found: list[TranslatedLine]) -> list[ReadTarget]:
+    assert found
     return [ReadTarget(each.source, each.hypotheses[0].tokens, each.text) for each in found]
 
 
@@ -55,7 +59,7 @@ def test_attention_is_that_of_each_prefix_alone(heads: str, layer: int, chosen: 
 
 
 def test_links_do_not_depend_on_the_batch() -> None:
-    bundle = tiny_bundle(6)
+    bundle = tiny_bundle(5)
     targets = read(translated(bundle, invented_lines(4, 12)))
     together = align_targets(bundle, targets, OPTIONS)
     alone = [align_targets(bundle, [each], OPTIONS)[0] for each in targets]
@@ -107,3 +111,16 @@ def test_the_words_of_tokens_that_the_text_would_not_be_divided_into() -> None:
 def test_a_text_that_names_no_head(text: str) -> None:
     with pytest.raises(UserError, match=r"^--alignment-head: '.*' names no head"):
         AttentionHeads.parse(text, "--alignment-head")
+
+
+def test_the_first_member_of_an_ensemble_is_read_with_its_filter() -> None:
+    """An ensemble's engine drops what a filter closes; weights lie on all positions of the source all the same."""
+    bundle = gated_bundle()
+    engine = EnsembleEngine([Member(bundle.engine, 0.5, 16), Member(bundle.engine, 0.5, 16)], "log")
+    joined = replace(bundle, others=(bundle,), built=engine)  # type: ignore[arg-type]
+    targets = read(translated(bundle, invented_lines(4, 6)))
+    assert any(closed.any() for _, _, closed in attention_along(bundle, targets, OPTIONS))
+    for own, other in zip(
+        align_targets(bundle, targets, OPTIONS), align_targets(joined, targets, OPTIONS), strict=True
+    ):
+        assert own.weights == pytest.approx(other.weights, abs=1e-12) and own.alignment == other.alignment

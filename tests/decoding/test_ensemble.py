@@ -35,7 +35,7 @@ METHODS: list[dict[str, Any]] = [
 
 
 def three(average: Average = "log", *, packed: bool = False) -> TinyBundle:
-    """Three models of other sizes and sources: the second reads other source tokens, the third has a filter."""
+    """Three models of other sizes and sources: the second reads other source tokens."""
     first = tiny_bundle(1, ending=0.5, dtype=torch.float32 if packed else torch.float64)
     size = first.tokenizers.target.size
     words = train_tokenizer(TokenizerSection.model_validate({"kind": "word", "vocabulary_size": 16}), LINES)
@@ -157,10 +157,14 @@ def test_one_model_twice_is_that_model() -> None:
         assert [each.best_texts(3) for each in found] == [each.best_texts(3) for each in expected]
 
 
-def test_forced_decoding_scores_what_the_search_found() -> None:
-    bundle = three("linear")
-    found = translate(bundle, LINES, method="greedy")
+@pytest.mark.parametrize("average", ["log", "linear"])
+def test_forced_decoding_scores_what_the_search_found(average: Average) -> None:
+    bundle = three(average)
+    found = translate(bundle, LINES, method="beam", beam_size=3)
     scored = score_pairs(bundle, input_lines(LINES), [each.text for each in found])  # type: ignore[arg-type]
+    compared = 0
     for own, pair in zip(found, scored, strict=True):
         if own.hypotheses[0].ended and list(pair.ids[:-1]) == own.hypotheses[0].tokens:
+            compared += 1
             assert pair.log_probability == pytest.approx(own.hypotheses[0].log_probability, abs=1e-9)
+    assert compared > 0

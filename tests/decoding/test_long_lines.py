@@ -11,7 +11,8 @@ import pytest
 from sparsenmt.data.input_line import InputLine, input_lines
 from sparsenmt.decoding.alternatives import find_alternatives
 from sparsenmt.decoding.inputs import read_sources
-from sparsenmt.decoding.translate import TranslatedLine, sparsity_rate, translate_lines
+from sparsenmt.decoding.scores import Hypothesis
+from sparsenmt.decoding.translate import TranslatedLine, merge_parts, sparsity_rate, translate_lines
 from sparsenmt.errors import UserError
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.support import TinyBundle, tiny_bundle
@@ -118,3 +119,12 @@ def test_alternatives_begin_with_the_words_before_them() -> None:
                 (o.probability for o in each.found), reverse=True
             )
             assert len({other.word for other in each.found}) == len(each.found)
+
+
+def test_layers_of_a_line_are_the_mean_over_the_tokens_of_its_parts() -> None:
+    (line,) = read_sources(divided(tiny_bundle(2)), input_lines(LINES[:1]))
+    tokenizer = tiny_bundle(2).tokenizers.target
+    outputs = [Hypothesis([5, 6, 7], -1.0, -1.0, True, layers=1.0), Hypothesis([5], -1.0, -1.0, False, layers=3.5)]
+    parts = [TranslatedLine(line, [each], tokenizer) for each in outputs]
+    assert merge_parts(parts).hypotheses[0].layers == pytest.approx((4 * 1.0 + 1 * 3.5) / 5)
+    assert merge_parts(parts[:1]).hypotheses[0].layers == 1.0

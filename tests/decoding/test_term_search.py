@@ -147,7 +147,7 @@ def test_without_terms_it_is_beam_search(extra: dict[str, Any]) -> None:
 
 
 def test_a_full_beam_finds_the_best_of_all_outputs() -> None:
-    """Of every output of at most four tokens that has the term."""
+    """A beam as wide as all outputs of at most four tokens finds the best of those that have the term."""
     options = Decoding.model_validate({"beam_size": 64, "length_penalty": "none"})
     model, own, limit = (
         tiny_model(9, ending=1.0, vocabulary=7),
@@ -205,7 +205,7 @@ def test_a_bonus_decides_between_nothing_and_everything() -> None:
     plain = search(model, options, [()] * 4)
     weak = search(model, options, [tuple(replace(own, bonus=1e-9) for own in terms) for terms in TERMS])
     assert [each[0].tokens for each in weak] == [each[0].tokens for each in plain]
-    assert sum(stand(1.0)) <= sum(everything)
+    assert sum(stand(1e-9)) < sum(everything), "a bonus that is nothing is not enough"
     assert all(
         each[0].score * length_penalty(len(each[0].tokens) + 1.0, options) >= each[0].log_probability for each in weak
     )

@@ -97,7 +97,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def registered(table: Any) -> dict[str, Any]:
-    """What the examples have registered in a table."""
+    """Return the entries of a table that the examples have registered."""
     return {name: table[name] for name in table if table.origin(name).module in MODULES}
 
 

@@ -32,7 +32,7 @@ B, H, E = 2, 3, 4
 
 
 class Ahead:
-    """What another pattern shows, and the first keys; queries at their positions see every key, if it is symmetric."""
+    """Shows the keys of another pattern and the first ones; if symmetric, queries at their positions see every key."""
 
     def __init__(self, pattern: Any, first: int, symmetric: bool = True) -> None:
         self.pattern, self.first, self.symmetric = pattern, first, symmetric

@@ -29,7 +29,7 @@ class Reader(MemoryFilter):
 
 
 def read_by(filters: list[Reader], **keys: Any) -> tuple[list[Memory], list[Tensor], Memory]:
-    """What filters after the last layer read; the input and the output of the normalisation; the memory after them."""
+    """Memories that filters after the last layer read; input and output of the normalisation; the memory after them."""
     model, normalised = random_model(**keys), list[Tensor]()
     model.memory.output = nn.ModuleList(filters)
     model.encoder.norm.register_forward_hook(lambda module, given, made: normalised.extend((given[0], made)))

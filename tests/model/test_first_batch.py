@@ -1,4 +1,4 @@
-"""What methods from outside the package give is checked on the first batch, and costs nothing afterwards."""
+"""Checks of what methods from outside the package give: on the first batch, at no cost afterwards."""
 
 from __future__ import annotations
 

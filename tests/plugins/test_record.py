@@ -1,4 +1,4 @@
-"""What is recorded of plugins, how two records differ, and what is said of a name that is missing."""
+"""Records of plugins, their differences, and messages on a name that is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kit says of a method: plans, outcomes, the smallest case with its script, the command and the tests."""
+"""Reports of the kit on a method: plans, outcomes, the smallest case with its script, the command and the tests."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def documented() -> list[tuple[str, object]]:
 
 
 def test_help_names_public_things_only() -> None:
-    """What a docstring names in backquotes is public: a name, a member, an argument, a command or a key of a recipe."""
+    """Names in backquotes of a docstring are public: names, members, arguments, commands or keys of a recipe."""
     everything = documented()
     known = {name for name, _ in everything} | {name.split(".")[-1] for name, _ in everything}
     for _, value in everything:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -352,7 +352,7 @@ class _Translator:
         """Return what the record says of plugins: the hash of the source of each, and its package and version."""
         found: dict[str, str | None] = {}
         recipe = self.bundle.recipe.model_copy(update={"decoding": self.options})
-        for each in used_plugins(recipe):
+        for each in chain(used_plugins(recipe), *(used_plugins(other.recipe) for other in self.bundle.others)):
             found[f"plugin {each.module}"] = each.sha256
             found[f"version of the plugin {each.module}"] = each.release
         return found

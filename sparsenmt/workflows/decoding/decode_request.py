@@ -120,7 +120,7 @@ class DecodeRequest(TargetOptions, ModelOptions):
             hint = "Leave one of the two out."
             raise UserError("is given beside --markup, and tags belong to words", where="--tags", hint=hint)
         if self.glossary is not None and (self.markup is not None or self.keep):
-            what = "is given beside --markup or --keep, which hide parts of a line"
+            what = "is given beside --markup or --keep, which read a line otherwise"
             raise UserError(what, where="--glossary", hint="Leave one of the two out.")
 
     def check(self) -> None:
@@ -153,7 +153,7 @@ class DecodeRequest(TargetOptions, ModelOptions):
         TargetOptions.check(self)
         if self.documents is not None:
             self.refuse_beside("--documents", "which translates blocks of lines")
-        undivided = {"--documents": self.documents, "--alternatives": self.alternatives}
+        undivided = {"--documents": self.documents, "--alternatives": self.alternatives, "--mbr": self.mbr}
         undivided |= {f"--{name}": value for name, value in self.aligned.items()}
         for option, value in undivided.items():
             if self.settings.get("long") == "split" and value is not None:

@@ -59,7 +59,11 @@ class MinimumRisk:
         advance: Callable[[int], object] | None = None,
         window: int = WINDOW,
     ) -> Iterator[TranslatedLine]:
-        """Translate lines, in order; hypotheses are different texts, the least risk first. As `translate_lines`."""
+        """Translate lines, in order; hypotheses are different texts, the least risk first. As `translate_lines`.
+
+        Long lines are not divided: what is best of a line need not be made of what is best of its parts.
+        """
+        options = options.undivided
         for batch in text_windows(lines, window, lambda line: len(line.text)):
             seeds = [options.seed + i * _STRIDE for i in range(self.candidates if self._random else 1)]
             rounds = [

@@ -26,13 +26,13 @@ from sparsenmt.training.state import Progress
 # kept, and the number of updates that may be skipped because they are not finite. Also the rule that the fingerprint's
 # vocabularies were learned with: its default was another one in earlier versions, for some languages.
 _HARMLESS = re.compile(
-    r"name|directory|license|data\.(directory|test.*|source_language|tokenizer\.normalization|(train\[\d+\]|dev)\.(source|target|documents))"
+    r"name|directory|license|data\.(directory|test.*|source_language|tokenizer\.normalization|(train\[\d+\]|dev)\.(source|target|documents|alignments))"
     r"|training\.(log_every|save_every|keep_last|keep_best|average_last|choose_average|skip_nonfinite|trackers(\[\d+\])?)"
 )
 _TOKENIZER = "training.validation.tokenize"
 """`validation_scoring` compares it with what the run was validated by, which the recipe need not name."""
 _OF_MACHINE = re.compile(
-    r"recipe\.(directory|data\.(directory|(train\[\d+\]|dev|test.*)\.(source|target|text|tags|documents))"
+    r"recipe\.(directory|data\.(directory|(train\[\d+\]|dev|test.*)\.(source|target|text|tags|documents|alignments))"
     r"|training\.threads)"
 )
 """Keys that may differ between the machines of a run."""

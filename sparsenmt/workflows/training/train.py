@@ -185,7 +185,8 @@ def _checked_data(recipe: Recipe, workers: Workers, device: torch.device) -> Pre
     data = open_data(recipe)
     if isinstance(data, PreparedData):
         check_lengths(recipe, data)
-        _division(recipe, data, NO_FRAMES), _mixture(recipe, data)  # refused before anything is written
+        _division(recipe, data, NO_FRAMES)  # refused before anything is written
+        _mixture(recipe, data)
         if recipe.training.validation.tokenize is not None:
             check_tokenizer(recipe.training.validation.tokenize, "training.validation.tokenize")
     else:
@@ -387,7 +388,8 @@ def _division(recipe: Recipe, data: PreparedData, frames: FramePair) -> SampledD
             where="data.subword_regularization.source",
             hint="Leave it out; the target may be sampled.",
         )
-    longest = filters.max_length
+    packed = recipe.data.documents
+    longest = filters.max_length if packed is None else packed.max_length - 1  # without `</s>`
     if recipe.model.positions == "learned":
         room = most - max(frames.source.size, frames.target.size) - 1
         longest = room if longest is None else min(longest, room)
