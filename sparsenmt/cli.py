@@ -30,7 +30,7 @@ from sparsenmt.command import COMMANDS
 from sparsenmt.commands.lazy_group import LazyGroup
 from sparsenmt.errors import UserError, is_out_of_memory, printable_lines
 from sparsenmt.plugins.failure import plugin_error, plugin_titles
-from sparsenmt.process.interrupts import Interrupted, listening
+from sparsenmt.process.interrupts import Interrupted, listening, received
 from sparsenmt.process.progress import duration, log, own_messages
 from sparsenmt.process.runtime import (
     check_thread_variable,
@@ -208,6 +208,8 @@ def _run(arguments: Sequence[str]) -> int:
                 "Lower training.batch_tokens, decoding.batch_tokens or the model's sizes, or use a larger machine."
             )
             return 2
+        if (number := received()) is not None:
+            return _report_interrupt(Interrupted(number), arguments)
         if outside := plugin_error(error):
             _tell(f"error: {outside}")
             log("".join(traceback.format_exception(error)))

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from sparsenmt.errors import UserError
+
 _HANGUP = getattr(signal, "SIGHUP", None)  # POSIX: the terminal was closed
 _SIGNALS = tuple(filter(None, (signal.SIGINT, signal.SIGTERM, _HANGUP)))
 _GRACE = 0.5  # seconds in which two signals count as one: a launcher forwards a signal that the terminal sends to all
@@ -53,6 +55,18 @@ def resumable(note: str = "") -> Iterator[None]:
     except Interrupted as interrupt:
         interrupt.resumable, interrupt.note = True, interrupt.note or note
         raise
+    except Exception as error:
+        if isinstance(error, (UserError, OSError)) or (number := received()) is None:
+            raise
+        raise Interrupted(number, note, resumable=True) from error
+
+
+def received() -> int | None:
+    """Return the number of the signal that was received in the innermost `listening` or within it; None: none was.
+
+    A library may turn the interrupt into an error of its own: pydantic does, for one that comes inside a serializer.
+    """
+    return _listeners[-1].seen if _listeners else None
 
 
 class Signals:
@@ -61,6 +75,8 @@ class Signals:
     def __init__(self) -> None:
         self.number: int | None = None
         """The number of the first signal; None before it."""
+        self.seen: int | None = None
+        """The same, or that of the first signal in an inner `listening`."""
         self._received_at = 0.0
         self._raises = True
 
@@ -72,6 +88,8 @@ class Signals:
                 os._exit(128 + number)
             return
         self.number, self._received_at = number, time.monotonic()
+        for each in _listeners:
+            each.seen = each.seen or number
         if self._raises:
             raise Interrupted(number)
 
@@ -106,6 +124,7 @@ def listening() -> Iterator[Signals]:
         yield signals
         return
     before: dict[int, Any] = {}
+    _listeners.append(signals)
     try:
         for number in _SIGNALS:
             # A signal that is ignored, as under nohup, stays ignored.
@@ -115,3 +134,8 @@ def listening() -> Iterator[Signals]:
     finally:
         for handled, handler in before.items():
             signal.signal(handled, handler)
+        _listeners.remove(signals)
+
+
+_listeners: list[Signals] = []
+"""Those of the `listening` blocks that are open, the outermost first."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sparsenmt.errors import UserError
 from sparsenmt.process import interrupts
 from sparsenmt.process.interrupts import Interrupted, listening
 
@@ -118,6 +119,7 @@ def test_in_a_thread_nothing_is_heard() -> None:
 
 STUBBORN = """
 import sys, time
+from sparsenmt.errors import UserError
 from sparsenmt.process import interrupts
 interrupts._GRACE = 0.1
 with interrupts.listening() as signals, signals.deferred():
@@ -176,3 +178,30 @@ def test_signals_are_heard_where_the_tests_run_in_the_background() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run([*ignoring, *pytest_alone], capture_output=True, cwd=ROOT, env=environment, timeout=50)
     assert done.returncode == 0, done.stdout.decode()
+
+
+def _turned(error: Exception) -> None:
+    """Receive a signal inside a library that reports the interrupt as an error of its own."""
+    try:
+        send(signal.SIGTERM)
+        time.sleep(1)
+    except KeyboardInterrupt:
+        raise error from None
+
+
+def test_a_library_that_turns_it_into_an_error_loses_nothing() -> None:
+    with pytest.raises(Interrupted) as caught, listening(), interrupts.resumable("kept"), listening():
+        _turned(ValueError("Error calling function"))
+    assert (caught.value.exit_code, caught.value.note, caught.value.resumable) == (143, "kept", True)
+
+
+@pytest.mark.parametrize("error", [UserError("the disk is full"), OSError(28, "full")])
+def test_errors_of_their_own_stay_after_a_signal(error: Exception) -> None:
+    with pytest.raises(type(error)), listening(), interrupts.resumable():
+        _turned(error)
+
+
+def test_without_a_signal_errors_stay() -> None:
+    with pytest.raises(ValueError, match="of its own"), listening(), interrupts.resumable():
+        raise ValueError("of its own")
+    assert interrupts.received() is None
