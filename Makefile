@@ -31,7 +31,7 @@ KERNEL_TESTS := tests/native/test_kernels.py tests/native/test_steps.py tests/na
 # One thread a process: the test processes share the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: help venv kernels demo wheel plugin test test-all test-slow processors sanitize mutants lint check format bench gpu docs gallery demo-corpus clean distclean
+.PHONY: help venv kernels demo wheel plugin test test-all test-slow processors sanitize mutants lint check format bench gpu docs claims gallery demo-corpus clean distclean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /|/' | while IFS='|' read -r name text; do \
@@ -147,6 +147,12 @@ docs: $(STAMP)  ## Write what is generated again: recipes.md, errors.md, archite
 	$(BIN)/sparsenmt recipe-schema --sweep --output recipes/sweeps/sweep.schema.json
 	$(BIN)/python -m tools.recipe_index --output recipes/README.md
 	$(BIN)/python -m tools.architecture_picture --output docs/architecture.svg
+
+# CLAIM: number of a claim whose commands are run again, on a cut text and budget with SMALL=1, or with PLANNED=1 those that
+# would decide it; without it the pages and pictures are written from the records.
+claims: $(STAMP)  ## Write claims.md, findings.md and their pictures from the records; CLAIM=34 runs a claim again
+	$(if $(CLAIM),$(BIN)/python -m tools.claims run $(CLAIM) $(if $(SMALL),--small) $(if $(PLANNED),--planned))
+	$(BIN)/python -m tools.claims write
 
 # MODELS: model directories, of which the first one's test set is read.
 MODELS ?= runs/demo/model

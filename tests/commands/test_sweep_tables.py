@@ -207,14 +207,15 @@ def test_differences_within_the_scatter_of_seeds_are_marked() -> None:
         *seeded("single", 20.0),
     ]
     layout = Layout(rows="system", columns="k", baseline={"system": "dense"})
-    (grid,) = grids(layout, found)
+    grid, _ = grids(layout, found)
     assert [row[1] for row in grid.rows] == ["30.40±0.40 ", "30.20±0.20~", "28.20±0.28 (2)*", "20.00 (1)*"]
     scatter = "smaller than the seeds' scatter: Welch's 95% interval of the difference of means holds 0"
     test = PairedTest("randomization", 500)
     assert notes(layout, found, test) == [
         f"* significantly worse than system dense, + better, in cells of one seed: p < 0.05, {test}",
         f"~ difference from system dense {scatter}",
-        "* worse, + better, in cells of several seeds: p < 0.05, paired t-test of the differences of the same seed",
+        "* worse, + better, in cells of several seeds: p < 0.05; [95% interval]: paired t-test of the differences of the "
+        "same seed",
         "mean ± sample standard deviation over 3 seeds; (n): over n of them",
     ]
     variants, means = report("s", "Title", found, ["system", "k", "seed"]).tables
@@ -247,7 +248,16 @@ def test_differences_of_the_same_seed_are_tested_beside_the_scatter() -> None:
         *seeded("adaptive", *(one + other for one, other in zip(dense, (-0.28, -0.33, -0.51), strict=True))),
         *seeded("1.5", *(one + other for one, other in zip(dense, (-0.27, 0.03, -0.22), strict=True))),
     ]
-    (grid,) = grids(Layout(rows="system", columns="k", baseline={"system": "dense"}), found)
+    grid, differences = grids(Layout(rows="system", columns="k", baseline={"system": "dense"}), found)
+    assert (
+        str(differences)
+        == """\
+BLEU, test: difference, paired by seed
+system                       8
+------------------------------
+adaptive  -0.37 [-0.67, -0.07]
+1.5       -0.15 [-0.55, +0.25]"""
+    )
     assert [row[1] for row in grid.rows] == ["39.63±0.51  ", "39.26±0.41~*", "39.48±0.43~ "]
     rows = {row["variant"]: row for row in report("s", "", found, ["system", "k", "seed"]).tables[1].records()}
     assert (rows["adaptive-8"]["p_of_seeds"], rows["1.5-8"]["p_of_seeds"]) == (

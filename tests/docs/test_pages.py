@@ -17,7 +17,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 INDEX = DOCS / "index.md"
 CODE = [DOCS / "architecture.md", DOCS / "rules.md", DOCS / "hard-places.md"]  # pages about the code
 SHELVES = ("start", "guides", "reference", "records")
-GENERATED = {"errors.md", "recipes.md"}
+GENERATED = {"errors.md", "findings.md", "recipes.md"}
 
 # Greatest sizes in bytes: of what a user reads, without records and generated pages; and of the architecture.
 MOST, MOST_ARCHITECTURE = 285_000, 12_000

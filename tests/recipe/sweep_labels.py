@@ -116,6 +116,73 @@ def multi30k_scratch(labels: Labels) -> Meaning:
     return Meaning("multi30k-8l", changes, f"runs/multi30k-scratch/7F-token+1L-{labels['layers']}", 0)
 
 
+def multi30k_heads_full(labels: Labels) -> Meaning:
+    meaning = multi30k_scratch(labels)
+    start = meaning.start and meaning.start.replace("multi30k-scratch", "multi30k-heads-full")
+    return replace(meaning, start=start)
+
+
+def gates(loss: dict[str, Any], *places: str) -> dict[str, Any]:
+    """L0Drop gates at these places, and their loss."""
+    keys = AuxiliaryLoss.model_validate(loss).model_dump(by_alias=True)
+    schedule = keys.pop("weight") if isinstance(keys.get("weight"), dict) else {}
+    return {
+        "model.memory": [{"name": "l0drop", "at": place} for place in places],
+        **{f"losses.l0.{key}": value for key, value in keys.items()},
+        **{f"losses.l0.weight.{key}": value for key, value in schedule.items()},
+    }
+
+
+def l0drop_targets(labels: Labels) -> Meaning:
+    recipe = {"En-De": "multi30k-en-de", "De-En": "multi30k-de-en"}[labels["direction"]]
+    shares = {"30%": 0.3, "40%": 0.4, "50%": 0.5}
+    changes = {} if labels["gates"] == "none" else gates({"target": shares[labels["gates"]]}, "output")
+    return Meaning(recipe, changes, f"runs/{recipe}", 2500)
+
+
+def l0drop_from_scratch(labels: Labels) -> Meaning:
+    changes = {
+        "dense": {},
+        "rising lambda": gates({"weight": {"from": 0, "to": 0.2, "steps": 3000}}, "output"),
+        "target": gates({"target": 0.42}, "output"),
+        "fine-tuned": gates({"target": 0.42}, "output") | {"training.save_every": 125},
+    }[labels["training"]]
+    if labels["training"] != "fine-tuned":
+        return Meaning("multi30k-en-de", changes)
+    return Meaning("multi30k-en-de", changes, "runs/multi30k-l0drop-from-scratch/dense", 2500)
+
+
+def l0drop_places(labels: Labels) -> Meaning:
+    places = {"none": (), "output": ("output",), "every layer": ("between", "output")}[labels["place"]]
+    changes = gates({"target": 0.3}, *places) if places else {}
+    return Meaning("multi30k-en-de", changes, "runs/multi30k-en-de", 2500)
+
+
+def l0drop_rules(recipe: str, dense: str, updates: int, target: dict[str, Any]) -> Callable[[Labels], Meaning]:
+    own = {
+        "none": dense,
+        "gates": f"{recipe}-l0drop",
+        "POS": f"{recipe}-rule-pos",
+        "Freq": f"{recipe}-rule-freq",
+        "Group": f"{recipe}-rule-group",
+        "Inv Freq": f"{recipe}-rule-inv-freq",
+    }
+
+    def meaning(labels: Labels) -> Meaning:
+        changes = target if labels["pattern"] == "gates" else {}
+        return Meaning(own[labels["pattern"]], changes, f"runs/{dense}", updates)
+
+    return meaning
+
+
+def depths_full(labels: Labels) -> Meaning:
+    system = labels["system"]
+    if system == "plain":
+        return Meaning("multi30k-en-de", layers(labels["layers"]))
+    text = "distilled" if system.endswith("distilled") else "as it is"
+    return multi30k_depth_systems({"system": system.removesuffix(" distilled"), "text": text})
+
+
 def multi30k_10k(labels: Labels) -> Meaning:
     system = labels["system"]
     changes = heads(system) | words(system, "multi30k-10k-words")
@@ -260,6 +327,8 @@ def alignment(labels: Labels) -> Meaning:
 MEANINGS: dict[str, Callable[[Labels], Meaning]] = {
     "alignment-de-en": alignment,
     "books-language-models": books_language_models,
+    "books-language-models-seeds": books_language_models,
+    "dialogsum-l0drop-rules": l0drop_rules("dialogsum", "dialogsum", 1500, {"losses.l0.target": 0.47}),
     "entmax-table1": lambda labels: Meaning(CORPORA["entmax-table1"][labels["data"]], transform(labels["activation"])),
     "europarl-doc": europarl_doc,
     "fixed-heads-low-resource": lambda labels: Meaning(
@@ -276,11 +345,18 @@ MEANINGS: dict[str, Callable[[Labels], Meaning]] = {
     "multi30k-10k": multi30k_10k,
     "multi30k-bpe-dropout": multi30k_bpe_dropout,
     "multi30k-depth-systems": multi30k_depth_systems,
+    "multi30k-depths-full": depths_full,
+    "multi30k-heads-full": multi30k_heads_full,
+    "multi30k-l0drop-from-scratch": l0drop_from_scratch,
+    "multi30k-l0drop-places": l0drop_places,
+    "multi30k-l0drop-rules": l0drop_rules("multi30k", "multi30k-en-de", 2500, {}),
+    "multi30k-l0drop-targets": l0drop_targets,
     "multi30k-depths": depths("multi30k-en-de"),
     "multi30k-patterns": lambda labels: Meaning(
         "multi30k-en-de", attended(labels["method"], labels["k"]), "runs/multi30k-en-de", 200
     ),
     "multi30k-scratch": multi30k_scratch,
+    "multi30k-transforms-full": lambda labels: Meaning("multi30k-en-de", transform(labels["transform"])),
     "multi30k-transforms": lambda labels: Meaning(
         "multi30k-en-de", transform(labels["transform"]), "runs/multi30k-en-de", 750
     ),

@@ -38,6 +38,8 @@ SWEEPS = sorted((ROOT / "recipes" / "sweeps").glob("*.yaml"))
 VARIANTS = {
     "alignment-de-en": 4 * 2,
     "books-language-models": 8,
+    "books-language-models-seeds": 4 * 2,
+    "dialogsum-l0drop-rules": 6 * 3,
     "entmax-table1": 3 * 4,
     "europarl-doc": 2 * (1 + 8 * 2),
     "fixed-heads-low-resource": 4,
@@ -49,11 +51,18 @@ VARIANTS = {
     "l0drop-table2": 2 * 6,
     "multi30k-10k": 6,
     "multi30k-bpe-dropout": 3 * 3,
-    "multi30k-depths": 3 * 3,
     "multi30k-depth-systems": 4,
+    "multi30k-depths": 3 * 3,
+    "multi30k-depths-full": 6 * 2,
+    "multi30k-heads-full": (5 * 2 + 2) * 3,
+    "multi30k-l0drop-from-scratch": 4 * 3,
+    "multi30k-l0drop-places": 3 * 3,
+    "multi30k-l0drop-rules": 6 * 3,
+    "multi30k-l0drop-targets": 2 * 4 * 3,
     "multi30k-patterns": 1 + 7 * 3,
     "multi30k-scratch": 5 * 2 + 2 + 2,
     "multi30k-transforms": 15,
+    "multi30k-transforms-full": 4 * 3,
     "tatoeba-word-senses": 2 * 2 + 2,
     "topk-figure5": 2,
     "topk-table1": 2 * (1 + 6 * 4),
@@ -123,7 +132,11 @@ def meant(run: VariantRun, sweep: str) -> Meaning:
     """The meaning of a variant's labels, its seed included."""
     meaning = MEANINGS[sweep]({axis: label for axis, label in run.variant.labels.items() if axis != "seed"})
     seed = run.variant.labels.get("seed")
-    return meaning if seed is None else replace(meaning, changes=meaning.changes | {"training.seed": int(seed)})
+    if seed is None:
+        return meaning
+    inside = meaning.start is not None and Path(meaning.start).parent == run.directory.parent
+    start = f"{meaning.start}-seed{seed}" if inside and seed != "1" else meaning.start
+    return replace(meaning, changes=meaning.changes | {"training.seed": int(seed)}, start=start)
 
 
 def values(recipe: Recipe) -> dict[str, Any]:
@@ -144,10 +157,11 @@ def values(recipe: Recipe) -> dict[str, Any]:
 
 
 def whole_filter(choice: dict[str, Any]) -> dict[str, Any]:
-    """A filter at the encoder's output with all of its options."""
-    given = {name: option for name, option in choice.items() if name != "name"}
+    """A filter with all of its options; without a place at the encoder's output."""
+    given = {name: option for name, option in choice.items() if name not in ("name", "at")}
     options = registry.get("memory", choice["name"]).options.model_validate(given)
-    return {"name": choice["name"], "at": "output", "per": "model", **options.model_dump(mode="json")}
+    place = {"name": choice["name"], "at": choice.get("at", "output"), "per": "model"}
+    return {**place, **options.model_dump(mode="json")}
 
 
 def whole(key: str, value: Any) -> Any:

@@ -131,7 +131,39 @@ def grids(layout: Layout, observations: Sequence[Observation]) -> list[LaidOutTa
                 names=len(cells.row_axes),
             )
         )
+        found += _differences(cells, section, rows, columns)
     return found
+
+
+def _differences(
+    cells: _Placement, section: Labels, rows: Sequence[Labels], columns: Sequence[Labels]
+) -> list[LaidOutTable]:
+    """Return the table of differences to the baseline, paired by seed, with their 95% intervals; none: no table."""
+    body = [[_difference(cells, section, row, column) for column in columns] for row in rows]
+    shown = [place for place, line in enumerate(body) if any(text != _NONE for text in line)]
+    if cells.cell != "quality" or not shown:
+        return []
+    names, average = _row_heads(cells, [rows[place] for place in shown]), [_NONE] * cells.layout.average
+    title = ", ".join(_shown(cells.section_axes, section))
+    return [
+        LaidOutTable(
+            title=" | ".join(filter(None, [title, f"{cells.cell_title}: difference, paired by seed"])),
+            heads=_heads(cells, columns, {}, marks=0),
+            rows=[[*head, *body[place], *average] for head, place in zip(names, shown, strict=True)],
+            names=len(cells.row_axes),
+        )
+    ]
+
+
+def _difference(cells: _Placement, section: Labels, row: Labels, column: Labels) -> str:
+    """Return the mean difference to the baseline of the same seed and its interval; `_NONE`: fewer than two seeds."""
+    there = cells.at(section, row, column)
+    means = cells.means.get(there[0].place) if there and cells.seeds > 1 else None
+    if means is None or means.paired is None:
+        return _NONE
+    ends = (means.paired.difference, means.paired.low, means.paired.high)
+    difference, low, high = (f"{value:+.{cells.digits}f}" for value in ends)
+    return f"{difference} [{low}, {high}]"
 
 
 def _measured(cells: _Placement, section: Labels, rows: Sequence[Labels]) -> dict[str, list[str]]:
@@ -251,7 +283,7 @@ def notes(layout: Layout | None, observations: Sequence[Observation], test: Pair
             found.append(f"* significantly worse than {against}, + better{where}: p < {LEVEL:g}, {used}")
         if seeds > 1:
             found.append(f"~ difference from {against} {SCATTER}")
-            found.append(f"* worse, + better, in cells of several seeds: p < {LEVEL:g}, {BY_SEED}")
+            found.append(f"* worse, + better, in cells of several seeds: p < {LEVEL:g}; [95% interval]: {BY_SEED}")
     if seeds > 1:
         fewer = "; (n): over n of them" * any(len(each.values) != seeds for each in seed_means(observations).values())
         found.append(SEEDS_NOTE if layout is None else f"mean ± sample standard deviation over {seeds} seeds{fewer}")
