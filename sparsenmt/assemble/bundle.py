@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from sparsenmt.assemble.long_lines import long_lines, whole_lengths
 from sparsenmt.assemble.methods import chosen_methods, load_resolved_recipe
 from sparsenmt.assemble.model import build_model
 from sparsenmt.assemble.model_directory import (
@@ -123,24 +124,12 @@ class Bundle:
 
     @property
     def whole_lengths(self) -> tuple[int, int]:
-        """Most source tokens of a line of several sentences, and of one sentence, that need not be divided.
-
-        Of several: those of the longest source of the training text, where it is known. Of one: the longest that may
-        have been in it (``data.filters.max_length``), if the positions hold it.
-        """
-        limit = self.max_source_length
-        most = min(limit, self.recipe.data.filters.max_length or limit)
-        several = most if self.text is None else min(limit, self.text.longest[0])
-        return several, max(several, most)
+        """As `long_lines.whole_lengths`, of this model."""
+        return whole_lengths(self.recipe, self.text, self.max_source_length)
 
     def long_lines(self, options: Decoding) -> LongLines:
-        """Return what is done with lines beyond `whole_lengths`; summaries are made of the beginning of a long text.
-
-        These are models whose recipe cuts sources, or has one language on both sides.
-        """
-        data = self.recipe.data
-        cuts = self.cuts_by_choice or data.source_language == data.target_language
-        return options.long or ("cut" if cuts else "split")
+        """As `long_lines.long_lines`, of this model."""
+        return long_lines(self.recipe, options, cuts=self.cuts_by_choice)
 
     @property
     def max_target_length(self) -> int:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 
 from sparsenmt.data.tokenizers.spans import Span
 from sparsenmt.data.word_links import Link
-from sparsenmt.data.word_spaces import is_unspaced
+from sparsenmt.data.word_spaces import is_unspaced, is_word_part
 from sparsenmt.errors import UserError, printable
 
 _TAG = re.compile(
@@ -187,20 +187,14 @@ def units_of(text: str) -> list[Span]:
     """Return the places of the units of a text: words and single other signs; characters where it has no spaces."""
     alone, found = is_unspaced([text]), list[Span]()
     for place, sign in enumerate(text):
-        category = unicodedata.category(sign)
-        joins = category[0] in "LNM" or category == "Pc"
         if sign.isspace():
             continue
-        if joins and not alone and found and found[-1][1] == place and _joins(text[place - 1]):
+        joins = not alone and found and found[-1][1] == place and is_word_part(text[place - 1])
+        if joins and is_word_part(sign):
             found[-1] = found[-1][0], place + 1
         else:
             found.append((place, place + 1))
     return found
-
-
-def _joins(sign: str) -> bool:
-    category = unicodedata.category(sign)
-    return category[0] in "LNM" or category == "Pc"
 
 
 def transfer(marked: MarkedText, text: str, links: Collection[Link], units: Sequence[Span] | None = None) -> str:
@@ -298,10 +292,15 @@ class _Transfer:
         while after + 1 in units and votes[after + 1] >= 0:
             after += 1
         if element.kept:
+            run = first, last
             while first > before and self._target[first - 1][1] == self._target[first][0]:
                 first -= 1
             while last < after and self._target[last][1] == self._target[last + 1][0]:
                 last += 1
+            while first < run[0] and self._is_other_punctuation(first, element.begin):
+                first += 1
+            while last > run[1] and self._is_other_punctuation(last, element.end - 1):
+                last -= 1
             return self._target[first][0], self._target[last][1]
         if covered.start == around.start and before == units.start and gap[0] == inside[0]:
             first = before
@@ -309,18 +308,25 @@ class _Transfer:
             last = after
         return self._target[first][0], self._target[last][1]
 
+    def _is_other_punctuation(self, unit: int, place: int) -> bool:
+        """Return True if a unit is a punctuation mark, and not the character of the source at a place."""
+        sign = self._text[slice(*self._target[unit])]
+        return unicodedata.category(sign[0])[0] == "P" and sign != self._marked.text[place]
+
     def _verbatim(self, element: Element, free: Sequence[Span]) -> Span | None:
         """Return the first place in a gap where a kept part stands as it is, and no longer word does."""
         source, begin, end = self._marked.text, element.begin, element.end
         part = source[begin:end]
-        left = begin == 0 or not (_joins(source[begin - 1]) and _joins(part[0]))
-        right = end == len(source) or not (_joins(source[end]) and _joins(part[-1]))
+        left = begin == 0 or not (is_word_part(source[begin - 1]) and is_word_part(part[0]))
+        right = end == len(source) or not (is_word_part(source[end]) and is_word_part(part[-1]))
         for gap in free:
             place = self._text.find(part, *gap)
             while place >= 0:
                 after = place + len(part)
-                before = place == 0 or not (left and _joins(self._text[place - 1]) and _joins(part[0]))
-                behind = after == len(self._text) or not (right and _joins(self._text[after]) and _joins(part[-1]))
+                before = place == 0 or not (left and is_word_part(self._text[place - 1]) and is_word_part(part[0]))
+                behind = after == len(self._text) or not (
+                    right and is_word_part(self._text[after]) and is_word_part(part[-1])
+                )
                 if before and behind:
                     return place, after
                 place = self._text.find(part, place + 1, gap[1])
@@ -362,7 +368,7 @@ class _Transfer:
         text, inserted = self._text, each.begin == each.end
         yield " " if inserted and each.begin and not text[each.begin - 1].isspace() else ""
         yield self._escaped(self._marked.text[each.element.begin : each.element.end])
-        yield " " if inserted and each.end < len(text) and _joins(text[each.end]) else ""
+        yield " " if inserted and each.end < len(text) and is_word_part(text[each.end]) else ""
 
     def _escaped(self, text: str) -> str:
         return html.escape(text, quote=False) if self._marked.escaped else text

@@ -9,7 +9,7 @@ too long is divided at other punctuation, then between words, then inside words,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 Span = tuple[int, int]
 Count = Callable[[Sequence[str]], Sequence[int]]
@@ -26,18 +26,21 @@ _ABBREVIATION = re.compile(
 _LONGEST_ABBREVIATION = 20  # characters that are looked at
 
 
-def divide(text: str, count: Count, several: int, most: int) -> list[Span]:
+def divide(text: str, count: Count, several: int, most: int, together: Sequence[Span] = ()) -> list[Span]:
     """Return the places of the parts of a text, without the white space at their ends.
 
     Args:
         several: tokens up to which a text of several sentences is left whole.
         most: tokens of the longest sentence that is left whole, at least ``several``.
+        together: rising places, such as those of terms, that are divided only if they are longer than that.
     """
     whole = _trimmed(text, 0, len(text))
     if count([text])[0] <= several:
         return [whole]
-    sentences = _cut(text, whole, _sentence_ends(text))
-    return [part for sentence in _measured(text, sentences, count) for part in _shorter(text, sentence, count, most)]
+    inside = {place for begin, end in together for place in range(begin + 1, end)}
+    sentences = _cut(text, whole, (end for end in _sentence_ends(text) if end not in inside))
+    measured = _measured(text, sentences, count)
+    return [part for sentence in measured for part in _shorter(text, sentence, count, most, inside)]
 
 
 def _sentence_ends(text: str) -> Iterable[int]:
@@ -52,16 +55,24 @@ def _sentence_ends(text: str) -> Iterable[int]:
             yield end
 
 
-def _shorter(text: str, part: tuple[Span, int], count: Count, most: int, step: int = 0) -> list[Span]:
-    """A part, of which the number of tokens is known, in parts of at most ``most`` tokens; ``step``: see `_UNITS`."""
+def _shorter(
+    text: str, part: tuple[Span, int], count: Count, most: int, inside: Container[int], step: int = 0
+) -> list[Span]:
+    """A part, of which the number of tokens is known, in parts of at most ``most`` tokens.
+
+    Args:
+        inside: places where only what is too long by itself is divided.
+        step: see `_UNITS`.
+    """
     span, tokens = part
     if tokens <= most or span[1] - span[0] <= 1:
         return [span]
     if step == len(_UNITS):
         middle = sum(span) // 2
         halves = _measured(text, _cut(text, span, [middle]), count)
-        return [each for half in halves for each in _shorter(text, half, count, most, step)]
-    units = _measured(text, _cut(text, span, (found.end() for found in _UNITS[step].finditer(text, *span))), count)
+        return [each for half in halves for each in _shorter(text, half, count, most, inside, step)]
+    ends = (found.end() for found in _UNITS[step].finditer(text, *span))
+    units = _measured(text, _cut(text, span, (end for end in ends if end not in inside)), count)
     packed: list[tuple[Span, int]] = []
     spaces = tokens > sum(own for _, own in units)  # they are tokens, as in a vocabulary of characters
     for (begin, end), own in units:
@@ -70,7 +81,7 @@ def _shorter(text: str, part: tuple[Span, int], count: Count, most: int, step: i
             packed[-1] = ((packed[-1][0][0], end), joint)
         else:
             packed.append(((begin, end), own))
-    return [each for one in packed for each in _shorter(text, one, count, most, step + 1)]
+    return [each for one in packed for each in _shorter(text, one, count, most, inside, step + 1)]
 
 
 _UNITS = (_PAUSE, _SPACE)

@@ -2,7 +2,7 @@
 
 A term is found where its words stand in the line, whole and in its order; spaces between them do not count. A term that
 is written in lower case matches any case, another one its own. Scanning from the left, the longest term is taken, and
-the next one begins behind it; a term that occurs twice in a line counts once.
+the next one begins behind it; a term that occurs twice in what is translated at once counts once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sparsenmt.data.text import StrPath, read_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
 from sparsenmt.data.vocabulary import UNK
-from sparsenmt.data.word_spaces import is_symbol, word_spans
+from sparsenmt.data.word_spaces import is_letter, word_spans
 from sparsenmt.errors import UserError, printable
 
 _COLUMNS = 2
@@ -27,9 +27,8 @@ class WordEdges:
     """The edges of words in a vocabulary.
 
     Args:
-        ends: (V,) tokens with a letter or digit at their end.
-        continues: (V,) tokens that start no word and have one at their beginning. Symbols of scripts without spaces are
-            no such letters.
+        ends: (V,) tokens with a letter at their end, as `is_letter` says.
+        continues: (V,) tokens that start no word and have one at their beginning.
     """
 
     ends: NDArray[np.bool_]
@@ -39,8 +38,7 @@ class WordEdges:
     def of(cls, tokenizer: Tokenizer) -> WordEdges:
         """Find the edges in the vocabulary of a tokenizer."""
         names, starts = tokenizer.pieces(range(tokenizer.size)), tokenizer.word_starts
-        ends = [name[-1:].isalnum() and not is_symbol(name[-1]) for name in names]
-        begins = [name[:1].isalnum() and not is_symbol(name[0]) for name in names]
+        ends, begins = ([name != "" and is_letter(name[place]) for name in names] for place in (-1, 0))
         return cls(np.array(ends), np.array(begins) & ~starts)
 
     def joined(self, before: int, token: int) -> bool:
@@ -107,8 +105,8 @@ class Glossary:
             raise UserError("has no terms", where=str(path), hint="Write one a line: source term, tab, target term.")
 
     def find(self, text: str) -> tuple[Term, ...]:
-        """Return the terms of a line with their places, in their order."""
-        spans, found, begin = word_spans(text), dict[tuple[int, ...], Term](), 0
+        """Return the terms of a line, at each of their places, in their order."""
+        spans, found, begin = word_spans(text), list[Term](), 0
         words = tuple(text[slice(*span)] for span in spans)
         lower = tuple(word.lower() for word in words)
         while begin < len(words):
@@ -116,12 +114,11 @@ class Glossary:
                 same = self._terms.get(lower[begin:end], {})
                 term = same.get(words[begin:end], same.get(lower[begin:end]))
                 if term is not None:
-                    place = replace(term, span=(spans[begin][0], spans[end - 1][1]))
-                    found.setdefault(term.tokens, place)
+                    found.append(replace(term, span=(spans[begin][0], spans[end - 1][1])))
                     begin = end - 1
                     break
             begin += 1
-        return tuple(found.values())
+        return tuple(found)
 
 
 def stands(term: Term, text: str, tokenizer: Tokenizer) -> bool:
@@ -130,10 +127,23 @@ def stands(term: Term, text: str, tokenizer: Tokenizer) -> bool:
     return any(words[i : i + len(wanted)] == wanted for i in range(len(words) - len(wanted) + 1))
 
 
-def terms_within(terms: Iterable[Term], begin: int, end: int) -> tuple[Term, ...]:
-    """Return the terms that stand in a part of a line, from one character to another, with their places in it."""
-    inside = (term for term in terms if begin <= term.span[0] and term.span[1] <= end)
-    return tuple(replace(term, span=(term.span[0] - begin, term.span[1] - begin)) for term in inside)
+def terms_behind(terms: Iterable[Term], begin: int) -> tuple[Term, ...]:
+    """Return the terms that begin behind the first characters of a line, with their places without these."""
+    behind = (term for term in terms if term.span[0] >= begin)
+    return tuple(replace(term, span=(term.span[0] - begin, term.span[1] - begin)) for term in behind)
+
+
+def terms_within(terms: Iterable[Term], begin: int, end: int, *, before: int = 0) -> tuple[Term, ...]:
+    """Return the terms that begin in a part of a line, from one character to another: each target once.
+
+    Their places are those in the part, with ``before`` characters before it.
+    """
+    found: dict[tuple[int, ...], Term] = {}
+    for term in terms_behind(terms, begin):
+        first, last = term.span
+        if first < end - begin:
+            found.setdefault(term.tokens, replace(term, span=(first + before, min(last, end - begin) + before)))
+    return tuple(found.values())
 
 
 def known_tokens(text: str, tokenizer: Tokenizer, most: int, where: str) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ A language says how its text is usually written; only the text itself says if it
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from itertools import islice
 from typing import Final
@@ -60,9 +61,39 @@ def is_symbol(character: str) -> bool:
     return _SYMBOL.fullmatch(character) is not None
 
 
+def is_word_part(character: str) -> bool:
+    """Return True for a character that words are made of: letters, digits, combining marks, connecting punctuation."""
+    category = unicodedata.category(character)
+    return category[0] in "LNM" or category == "Pc"
+
+
+def is_letter(character: str) -> bool:
+    """Return True for a character that words with spaces between them are made of."""
+    return is_word_part(character) and not is_symbol(character)
+
+
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Return the places of words and punctuation marks in a text; a symbol of a script without spaces is a word."""
-    return [found.span() for found in _WORD.finditer(text)]
+    """Return the places of words and punctuation marks in a text; a symbol of a script without spaces is a word.
+
+    A combining mark, as the vowel signs of Devanagari, belongs to the word in which it stands.
+    """
+    found = list[tuple[int, int]]()
+    for match in _WORD.finditer(text):
+        begin, end = match.span()
+        before = text[slice(*found[-1])] if found and found[-1][1] == begin else ""
+        if before and _is_mark(text[begin]):
+            joined = is_word_part(before[0])
+        else:
+            joined = before != "" and _is_mark(before[-1]) and all(map(is_letter, (before[0], text[begin])))
+        if joined:
+            found[-1] = found[-1][0], end
+        else:
+            found.append((begin, end))
+    return found
+
+
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character).startswith("M") and not is_symbol(character)
 
 
 def has_segmented_words(lines: Iterable[str]) -> bool:

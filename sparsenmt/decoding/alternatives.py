@@ -49,12 +49,14 @@ class LineAlternatives:
         translation: the best one.
         position: of the word, from 1.
         prefix: the words before the position.
+        reached: False if the translation has fewer words before the position.
     """
 
     translation: TranslatedLine
     position: int
     prefix: str
     found: tuple[Alternative, ...] = ()
+    reached: bool = True
 
     def as_json(self) -> dict[str, Any]:
         """Return the line, numbered from 1, with its translation and the alternatives."""
@@ -102,7 +104,7 @@ def find_alternatives(
         begun = [
             (i, [*prefix, token], p) for i, prefix, row in zip(places, own, tried, strict=True) for token, p in row
         ]
-        again = [replace(batch[i], number=n, prefix=tuple(tokens)) for n, (i, tokens, _) in enumerate(begun)]
+        again = [replace(batch[i], prefix=tuple(tokens)) for i, tokens, _ in begun]
         completed = translate_lines(bundle, again, options, window=max(len(again), 1))
         words: list[dict[str, Alternative]] = [{} for _ in batch]
         for (i, _, probability), each in zip(begun, completed, strict=True):
@@ -110,7 +112,7 @@ def find_alternatives(
             words[i].setdefault(word, Alternative(word, probability, each))
         for each, prefix, others in zip(found, prefixes, words, strict=True):
             kept = tuple(others.values())[:count]
-            yield LineAlternatives(each, position, each.tokenizer.decode(prefix or []), kept)
+            yield LineAlternatives(each, position, each.tokenizer.decode(prefix or []), kept, prefix is not None)
         if advance:
             advance(len(batch))
 

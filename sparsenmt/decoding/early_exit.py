@@ -50,7 +50,7 @@ class ConfidentExits:
         logits = logits if logits.dtype == torch.float64 else logits.float()
         best = (logits.topk(2, -1).values - logits.logsumexp(-1, keepdim=True)).exp()
         stops = best[:, 0] - best[:, 1] > self._confidence
-        self.layers[self._rows[rows[stops]]] -= self._last - depth
+        self.layers.index_add_(0, self._rows[rows], (depth - self._last) * stops.long())
         return stops
 
 

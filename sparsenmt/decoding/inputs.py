@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 import torch
 
 from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.batching import framed_feature, pad
 from sparsenmt.data.input_line import InputLine
+from sparsenmt.data.line_tags import tags_end
 from sparsenmt.data.sentences import divide
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
-from sparsenmt.data.terminology import Term, terms_within
+from sparsenmt.data.terminology import Term, terms_behind, terms_within
 from sparsenmt.data.text import bounded_batches
 from sparsenmt.data.tokenizers.frame import Frame
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
@@ -28,6 +30,7 @@ from sparsenmt.model.protocol import Source
 from sparsenmt.model.sockets import nonfinite_method
 from sparsenmt.process.progress import notify
 from sparsenmt.recipe.choices import LongLines
+from sparsenmt.recipe.schema import Data
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class SourceLine:
         number: the line's number in its text, from 0.
         ids: tokens and `</s>`, in their frame; `</s>` alone for a line of nothing but spaces.
         cut: number of tokens beyond `Bundle.max_source_length`, which are left out.
-        whole: of a part of a long line, the line; `text` is the part.
+        whole: of a part of a long line, the line; `text` is the part, with the tags of the line before it.
+        part: of a part, its number in the line, from 0.
         parts: of a line that was translated in parts, their number; its ids are theirs.
         tags: the part-of-speech tags given for the line.
         frame: the tokens around the sentence.
@@ -55,6 +59,7 @@ class SourceLine:
     prefix: tuple[int, ...] = ()
     terms: tuple[Term, ...] = ()
     whole: str | None = None
+    part: int = 0
     parts: int = 1
 
     @property
@@ -103,10 +108,17 @@ def cut_summary(cut: int, limit: int) -> str:
     return f"{sources} cut to {limit:,} token{'' if limit == 1 else 's'} (data.filters.max_source_length)"
 
 
-def parts_summary(found: FoundLines) -> str:
+def usual_lengths(bundle: Bundle) -> str:
+    """Return, in words, the source tokens beyond which a line is long."""
+    several, most = bundle.whole_lengths
+    return f"{several:,} tokens" + (f", or {most:,} in a sentence" if most > several else "")
+
+
+def parts_summary(found: FoundLines, bundle: Bundle) -> str:
     """Return the note about lines that were translated in parts."""
     were = "1 line was" if found.count == 1 else f"{found.count:,} lines were"
-    return f"{were} longer than what the model was trained on, and translated in parts (decoding.long): {found.numbers}"
+    lengths = f"what the model was trained on ({usual_lengths(bundle)})"
+    return f"{were} longer than {lengths}, and translated in parts (decoding.long): {found.numbers}"
 
 
 def warn_of_unusual_sources(bundle: Bundle, lines: Iterable[SourceLine], text: str) -> None:
@@ -117,7 +129,7 @@ def warn_of_unusual_sources(bundle: Bundle, lines: Iterable[SourceLine], text: s
     for number in dict.fromkeys(line.number for line in lines if line.parts > 1 or line.whole is not None):
         divided.add(1, [number + 1])
     if divided.count:
-        notify(f"{text}: {parts_summary(divided)}")
+        notify(f"{text}: {parts_summary(divided, bundle)}")
 
 
 def warn_of_sources(bundle: Bundle, lines: Sequence[SourceLine], text: str, done: str) -> None:
@@ -167,14 +179,19 @@ def read_sources(
             if not prompts and not text.strip(" "):  # some tokenizers make a token of a space
                 ids = []
             frame = usual if own is None else own
+            terms = terms_behind(line.terms, len(line.text) - len(text))
             if long != "cut" and len(ids) > whole and line.tags is None:
-                parts = _read_parts(bundle, replace(line, text=text), frame, refuse=long == "refuse")
+                parts = _read_parts(bundle, replace(line, text=text, terms=terms), frame, refuse=long == "refuse")
                 if parts:
                     result += parts
                     continue
             kept = frame.around([*ids[:most], EOS])
             cut = max(len(ids) - most, 0)
-            result.append(SourceLine(line.number, text, kept, cut, line.tags, frame, line.prefix, line.terms))
+            result.append(
+                SourceLine(
+                    line.number, text, kept, cut, line.tags, frame, line.prefix, terms_within(terms, 0, len(text))
+                )
+            )
     return result
 
 
@@ -183,24 +200,41 @@ def _read_parts(bundle: Bundle, line: InputLine, frame: Frame, *, refuse: bool) 
 
     refuse: raise UserError if there are several.
     """
-    encode, (several, most) = bundle.tokenizers.source.encode_batch, bundle.whole_lengths
-    spans = divide(line.text, lambda texts: [len(ids) for ids in encode(texts)], several, most)
+    tokenizer, (several, most) = bundle.tokenizers.source, bundle.whole_lengths
+    any_task = bundle.recipe.data.source_language == Data.model_fields["source_language"].default
+    begin = tags_end(line.text, tokenizer, tasks=any_task)
+    tags, text = line.text[:begin], line.text[begin:]
+    terms, own = terms_behind(line.terms, begin), len(tokenizer.encode(tags))
+    spans = divide(
+        text,
+        lambda texts: [len(ids) for ids in tokenizer.encode_batch(texts)],
+        max(several - own, 1),
+        max(most - own, 1),
+        [term.span for term in terms],
+    )
     if len(spans) == 1:
         return []
     if refuse:
         raise UserError(
-            f"the line is longer than what the model was trained on: {several:,} tokens, or {most:,} in a sentence",
+            f"the line is longer than what the model was trained on: {usual_lengths(bundle)}",
             where=f"line {line.number + 1:,}",
             hint="Split it, or translate it in parts with --long split.",
         )
-    texts = [line.text[slice(*span)] for span in spans]
+    texts = [tags + text[slice(*span)] for span in spans]
     limit, result = bundle.max_source_length, list[SourceLine]()
-    for span, text, ids in zip(spans, texts, encode(texts), strict=True):
-        terms, cut = terms_within(line.terms, *span), max(len(ids) - limit, 0)
-        kept = frame.around([*ids[:limit], EOS])
-        result.append(SourceLine(line.number, text, kept, cut, None, frame, terms=terms, whole=line.text))
+    ends = [*(first for first, _ in spans[1:]), len(text)]  # a term belongs to the part in which it begins
+    for (first, _), end, part, ids in zip(spans, ends, texts, tokenizer.encode_batch(texts), strict=True):
+        inside = terms_within(terms, first, end, before=begin)
+        kept, cut = frame.around([*ids[:limit], EOS]), max(len(ids) - limit, 0)
+        place = len(result)
+        result.append(SourceLine(line.number, part, kept, cut, None, frame, terms=inside, whole=line.text, part=place))
     result[0] = replace(result[0], prefix=line.prefix)
     return result
+
+
+def line_indices(sources: Iterable[SourceLine]) -> list[int]:
+    """Return for each source the index of its line, from 0: the parts of a line follow one another."""
+    return [count - 1 for count in accumulate(source.part == 0 for source in sources)]
 
 
 def merge_sources(parts: Sequence[SourceLine]) -> SourceLine:
@@ -214,6 +248,7 @@ def merge_sources(parts: Sequence[SourceLine]) -> SourceLine:
         cut=sum(line.cut for line in parts),
         terms=tuple(term for line in parts for term in line.terms),
         whole=None,
+        part=0,
         parts=len(parts),
     )
 

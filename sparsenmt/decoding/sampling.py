@@ -14,11 +14,16 @@ from sparsenmt.decoding.single_hypothesis import Pick, SingleHypothesisSearch
 from sparsenmt.decoding.strategies import EncodedBatch
 from sparsenmt.recipe.schema import Decoding
 
+STRIDE = 2_654_435_761
+"""What the samples of one line are apart in the numbers that choose their random numbers, odd and near 2^32 over the
+golden ratio: those of the next lines are far away."""
+
 
 def make_sampler(options: Decoding, line_numbers: Sequence[int], length: int, device: torch.device) -> Pick:
     """Make the function that draws tokens for a batch, up to ``length`` of them.
 
-    Each sentence has its own random numbers, by the seed and its line number: samples do not depend on the batch.
+    Each sentence has its own random numbers, by the seed and its line number: samples do not depend on the batch. Those
+    of part n of a long line are those of its number + n * `STRIDE`.
     """
     draws = torch.empty(len(line_numbers), length, dtype=torch.float64)
     for row, number in enumerate(line_numbers):

@@ -83,14 +83,16 @@ class SpeculativeRun:
             room = min(each.limit - len(each.tokens) for each in self._open) - 1
             # Until the minimum length is reached, rules depend on the number of the step, which then is that of all.
             drafts = min(self._options.draft_tokens, room) if begun and self._long_enough() else 0
-            drafted = self._draft(drafts)
-            last = self._last() if begun else self._batch.first_tokens
-            checked, scores = self._check(torch.cat([last, drafted], 1), drafted)
+            outputs = self._outputs()
+            drafted = self._draft(outputs, drafts)
+            last = outputs[:, -1:] if begun else self._batch.first_tokens
+            found, own_scores = self._check(torch.cat([last, drafted], 1), outputs, drafted)
+            tokens, scores = torch.cat([drafted, found], 1).tolist(), own_scores.tolist()
             if any(score != score for row in scores for score in row):
                 return {number: [] for number in self._batch.numbers}
             taken = [
-                each.extend(guessed, picked, own, self._options)
-                for each, guessed, picked, own in zip(self._open, drafted.tolist(), checked, scores, strict=True)
+                each.extend(row[:drafts], row[drafts:], own, self._options)
+                for each, row, own in zip(self._open, tokens, scores, strict=True)
             ]
             self.rounds, self.drafted = self.rounds + begun, self.drafted + drafts * len(taken)
             self.accepted += sum(count - 1 for count in taken)
@@ -101,19 +103,14 @@ class SpeculativeRun:
     def _long_enough(self) -> bool:
         return len(self._open[0].tokens) >= self._options.min_length
 
-    def _last(self) -> Tensor:
-        """(B, 1)."""
-        return torch.tensor([each.tokens[-1:] for each in self._open], device=self._batch.limits.device)
-
     def _outputs(self) -> Tensor:
         """(B, T), padded on the left."""
         longest = max(len(each.tokens) for each in self._open)
         rows = [[_NO_TOKEN] * (longest - len(each.tokens)) + each.tokens for each in self._open]
         return torch.tensor(rows, dtype=torch.long, device=self._batch.limits.device)
 
-    def _draft(self, count: int) -> Tensor:
-        """Draft tokens (B, K) by the first layers; the cache is as before."""
-        outputs = self._outputs()
+    def _draft(self, outputs: Tensor, count: int) -> Tensor:
+        """Draft tokens (B, K) after outputs (B, T) by the first layers; the cache is as before."""
         begin, cache = outputs.shape[1], self._cache.at_depth(self._options.draft_layers)
         for _ in range(count):
             states = self._engine.step(outputs[:, -1:], cache)
@@ -123,20 +120,24 @@ class SpeculativeRun:
             self._cache.truncate(count)
         return outputs[:, begin:]
 
-    def _check(self, tokens: Tensor, drafted: Tensor) -> tuple[list[list[int]], list[list[float]]]:
-        """Return the K + 1 tokens that all layers take after ``tokens`` (B, K + 1) and before, and their scores."""
+    def _check(self, tokens: Tensor, outputs: Tensor, drafted: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the K + 1 tokens that all layers take, and their scores.
+
+        Args:
+            tokens: (B, K + 1) what they read: the last token of ``outputs`` (B, T), and those of ``drafted`` (B, K).
+        """
         count = drafted.shape[1] + 1
         states = self._engine.step(tokens, self._cache)[:, -count:]
         if count == 1:
-            scores, found = self._best(states, self._outputs(), self._cache)
-            return found.tolist(), scores.tolist()
-        whole = torch.cat([self._outputs(), drafted], 1)
+            scores, found = self._best(states, outputs, self._cache)
+            return found, scores
+        whole = torch.cat([outputs, drafted], 1)
         length = whole.shape[1]
         before = torch.full((len(whole), count, length), _NO_TOKEN, device=whole.device)
         for place in range(count):  # what stands before each position, aligned at its end
             before[:, place, count - 1 - place :] = whole[:, : length - (count - 1 - place)]
         scores, found = self._best(states.flatten(0, 1), before.flatten(0, 1), self._cache.repeated(count))
-        return found.view(-1, count).tolist(), scores.view(-1, count).tolist()
+        return found.view(-1, count), scores.view(-1, count)
 
     def _best(self, states: Tensor, outputs: Tensor, cache: SearchCache) -> tuple[Tensor, Tensor]:
         """states (N, D) or (N, 1, D) after outputs (N, T) -> log-probabilities and tokens (N, 1), the most probable."""

@@ -41,7 +41,7 @@ class EncodedBatch:
     memory: Memory  # of B sentences, possibly compacted
     limits: Tensor  # (B) maximum lengths, </s> included
     numbers: list[int]  # of the sentences in the results
-    line_numbers: list[int]  # of the sentences in the input
+    line_numbers: list[int]  # of the sentences in the input; of later parts of a line, see `sampling.make_sampler`
     prompts: Tensor | None = None  # (B, P) tokens that a language model continues; None: a translation
     allowed: Tensor | None = None  # (B, V) bool: the tokens of each sentence's shortlist; None: all
     given: tuple[int, ...] = (BOS,)  # what the decoder reads before every output: its start, and a prefix
@@ -115,6 +115,16 @@ def strategy_of(options: Decoding) -> Strategy:
             hint="Derive it from Strategy and write its `search`; or derive it from SingleHypothesisSearch.",
         )
     return made(options)
+
+
+def check_prefixes(options: Decoding, where: str) -> None:
+    """Raise UserError if a strategy does not begin outputs with target prefixes; ``where``: the option with some."""
+    if not strategy_of(options).keeps_prefixes:
+        raise UserError(
+            f"{STRATEGIES.title(options.method)} does not begin outputs with target prefixes",
+            where=where,
+            hint="Leave it out, or choose another --method.",
+        )
 
 
 def check_complete(options: Decoding, wanted: Iterable[int], known: Container[int]) -> None:

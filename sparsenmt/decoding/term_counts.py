@@ -24,10 +24,10 @@ class TermCounts:
     lines: list[int] = field(default_factory=list)
 
     def add(self, found: TranslatedLine) -> None:
-        """Count the terms of a line in its best output."""
-        terms = found.source.terms
-        gone = sum(not stands(term, found.text, found.tokenizer) for term in terms) if terms else 0
-        self.merge(len(terms), gone, [found.source.number + 1] if gone else [])
+        """Count the terms of a line, or of each of its parts, in the best output."""
+        wanted = [(term, part) for part in found.parts or (found,) for term in part.source.terms]
+        gone = sum(not stands(term, part.text, part.tokenizer) for term, part in wanted)
+        self.merge(len(wanted), gone, [found.source.number + 1] if gone else [])
 
     def merge(self, wanted: int, missing: int, lines: Sequence[int]) -> None:
         """Add the counts of lines that come after these."""

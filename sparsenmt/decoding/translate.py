@@ -31,20 +31,20 @@ from sparsenmt.decoding.copies import copied_texts
 from sparsenmt.decoding.inputs import (
     SourceLine,
     describe_out_of_memory,
+    line_indices,
     make_source,
     merge_sources,
     not_finite,
     read_sources,
 )
+from sparsenmt.decoding.sampling import STRIDE
 from sparsenmt.decoding.scores import Hypothesis, maximum_length
 from sparsenmt.decoding.side_by_side import run_side_by_side
-from sparsenmt.decoding.strategies import EncodedBatch, Results, Strategy, check_complete, strategy_of
+from sparsenmt.decoding.strategies import EncodedBatch, Results, Strategy, check_complete, check_prefixes, strategy_of
 from sparsenmt.decoding.term_search import TermSearch
-from sparsenmt.errors import UserError
 from sparsenmt.model.memory import Memory
 from sparsenmt.process.runtime import trim_heap
 from sparsenmt.recipe.schema import Decoding
-from sparsenmt.strategy import STRATEGIES
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ def translate_lines(
     """Translate lines, in order.
 
     Args:
-        lines: with different numbers. A run that resumes after whole windows forms the same batches as an
+        lines: a run that resumes after whole windows forms the same batches as an
             uninterrupted one.
         advance: is told the number of sentences that each batch finished.
         window: lines that are read ahead and sorted by length together.
@@ -211,7 +211,7 @@ def _translate_window(
             record(found)
         check_complete(options, members, results)
     results |= _with_copies(bundle, results, options)
-    for _, parts in groupby(range(len(sources)), lambda i: sources[i].number):
+    for _, parts in groupby(range(len(sources)), line_indices(sources).__getitem__):
         yield merge_parts([results[i] for i in parts])
 
 
@@ -219,12 +219,13 @@ def _line_counter(
     sources: Sequence[SourceLine], advance: Callable[[int], object] | None
 ) -> Callable[[Collection[int]], None]:
     """Return the function that tells ``advance`` the lines of which all parts, by their indices, are finished."""
-    unfinished = Counter(source.number for source in sources)
+    lines = line_indices(sources)
+    unfinished = Counter(lines)
 
     def finish(found: Collection[int]) -> None:
-        numbers = [sources[i].number for i in found]
-        unfinished.subtract(numbers)
-        if advance and (count := sum(not unfinished[number] for number in set(numbers))):
+        own = [lines[i] for i in found]
+        unfinished.subtract(own)
+        if advance and (count := sum(not unfinished[line] for line in set(own))):
             advance(count)
 
     return finish
@@ -303,21 +304,16 @@ def encoded_batch(
     bundle: Bundle, memory: Memory, numbers: list[int], lines: Sequence[SourceLine], options: Decoding
 ) -> EncodedBatch:
     """Return encoded lines with their maximum lengths; ``numbers`` are those of their results."""
-    most, places = bundle.max_target_length + 1, [line.number for line in lines]
+    most, places = bundle.max_target_length + 1, [line.number + line.part * STRIDE for line in lines]
     needed = [len(line.prefix) + needed_tokens(line.terms) + 1 for line in lines]
     limits = [
         min(max(maximum_length(line.kept, options, most), own), most) for line, own in zip(lines, needed, strict=True)
     ]
     required = None
     if any(line.prefix for line in lines):
+        check_prefixes(options, "--target-prefix")
         tokens, valid = pad([line.prefix for line in lines])
         required = tokens.masked_fill(~valid, -1).to(bundle.device)
-    if required is not None and not strategy_of(options).keeps_prefixes:
-        raise UserError(
-            f"{STRATEGIES.title(options.method)} does not begin outputs with target prefixes",
-            where="--target-prefix",
-            hint="Leave it out, or choose another --method.",
-        )
     return EncodedBatch(
         memory,
         torch.tensor(limits, device=bundle.device),

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sparsenmt.assemble.bundle import Bundle
+from sparsenmt.data.line_tags import unknown_tag
 from sparsenmt.data.text import character_count
 from sparsenmt.data.text_sides import SIDES, Side, SideTokens
 from sparsenmt.data.tokenizers.frame import TAG, begins_with_language
@@ -48,7 +49,8 @@ class UnusualText:
     That are lines of which the vocabulary knows less than half: by characters, spaces not counted, as a run of unknown
     characters is one token of SentencePiece, so that a share of tokens would say little. Lines that are longer than
     every one of the training text, or begin with the name of a language, which is text like any other; but not where a
-    tag is a token that the model was trained with. And a text of the other side's language.
+    tag is a token that the model was trained with. Lines that begin with another tag than those of its corpora. And a
+    text of the other side's language.
     """
 
     def __init__(self, bundle: Bundle, side: Side = "source") -> None:
@@ -60,6 +62,9 @@ class UnusualText:
         (self._other,) = names.values()
         self._longest = None if bundle.text is None else bundle.text.longest[SIDES.index(side)]
         self._read, self._unknown, self._long, self._named = 0, FoundLines(), FoundLines(), FoundLines()
+        self._tagged, self._tags = FoundLines(), []
+        if side == "source" and not self._continues:
+            self._tags = list(dict.fromkeys(each.tag_token for each in bundle.recipe.data.train if each.tag_token))
         self._languages = bundle.tokenizers.language_names
         self._tokens = SideTokens(bundle.text, bundle.tokenizers, side)
 
@@ -80,6 +85,8 @@ class UnusualText:
             begin = [] if self._languages else self._tokenizer.pieces(ids[:2])
             if not any(TAG.fullmatch(name.strip(SPACE)) for name in begin):
                 self._named.add(1, [number + 1])
+        if self._tags and unknown_tag(text, self._tokenizer) is not None:
+            self._tagged.add(1, [number + 1])
         if UNK not in ids:
             return False
         if 2 * sum(map(character_count, unknown_texts(self._tokenizer, text))) <= characters:
@@ -89,8 +96,9 @@ class UnusualText:
 
     def as_json(self) -> dict[str, Any]:
         """Return what was counted."""
-        kinds = {"unknown": asdict(self._unknown), "long": asdict(self._long), "named": asdict(self._named)}
-        return {"read": self._read, **kinds, "tokens": self._tokens.counts}
+        kinds = {"unknown": self._unknown, "long": self._long, "named": self._named, "tagged": self._tagged}
+        found = {name: asdict(lines) for name, lines in kinds.items()}
+        return {"read": self._read, **found, "tokens": self._tokens.counts}
 
     def merge(self, other: Mapping[str, Any]) -> None:
         """Add the counts of lines that come after these."""
@@ -98,6 +106,7 @@ class UnusualText:
         self._unknown.add(**other["unknown"])
         self._long.add(**other["long"])
         self._named.add(**other["named"])
+        self._tagged.add(**other["tagged"])
         self._tokens.merge(other["tokens"])
 
     def warnings(self, text: str = "", *, unknown: bool = True) -> list[str]:
@@ -129,6 +138,12 @@ class UnusualText:
                 else "the model has none"
             )
             found.append(f"warning: {name}{begin}, which is read as text: {rest}")
+        if self._tagged.count:
+            begin = "begin" if self._tagged.count > 1 else "begins"
+            found.append(
+                f"warning: {name}{self._tagged.numbers} {begin} with a tag that is none of the model's, and is read as "
+                f"text: they are {', '.join(self._tags)}"
+            )
         if self._tokens.like_other:
             found.append(
                 f"warning: {name}the text is like the {self._other} of the training text, not like its {self._name}: "

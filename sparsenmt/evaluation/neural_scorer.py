@@ -6,6 +6,7 @@ COMET runs as a program of its own, ``comet-score``, since its checkpoints are p
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import json
@@ -15,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from sparsenmt.data.text import write_lines
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.metric import METRICS
+from sparsenmt.storage.files import sha256_text
 
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
@@ -97,9 +99,7 @@ class BertScore(SentenceMeans):
                 where=METRICS[name].model_variable,
                 hint=f"Add it: {path}:LAYER, from 1.",
             )
-        self._scorer: Any = package.BERTScorer(
-            model_type=path, num_layers=chosen, device="cuda" if torch.cuda.is_available() else "cpu"
-        )
+        self._scorer = _bert_scorer(path, chosen)
         self.signature = f"model:{Path(path).name}|layer:{chosen}|idf:no|baseline:no|version:bert-score-{version}"
 
     def sentence_scores(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> NDArray[np.float64]:
@@ -108,8 +108,17 @@ class BertScore(SentenceMeans):
         return found
 
 
+@functools.lru_cache(maxsize=1)
+def _bert_scorer(path: str, layer: int) -> Any:
+    """Load a model for BERTScore, once for all that a command compares."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return importlib.import_module("bert_score").BERTScorer(model_type=path, num_layers=layer, device=device)
+
+
 class Comet(SentenceMeans):
     """COMET (Rei et al. 2020, 2022), which reads the source, too; ``SPARSENMT_COMET`` is a checkpoint, ``.ckpt``."""
+
+    _known: ClassVar[dict[str, NDArray[np.float64]]] = {}  # hash of model and texts -> scores: tests repeat them
 
     def __init__(self, name: str, settings: ScoringSettings) -> None:
         self._path = Path(_local_model(name, "a checkpoint of COMET"))
@@ -124,9 +133,17 @@ class Comet(SentenceMeans):
         if len(references) != 1 or self._sources is None:
             what = "needs the source" if self._sources is None else "compares with one reference"
             raise UserError(f"COMET {what}", where="--metric comet", hint="Name --source, and one --reference.")
+        texts = (*self._sources,), (*hypotheses,), (*references[0],)
+        key = sha256_text(json.dumps([str(self._path), *texts]))
+        if key not in self._known:
+            self._known[key] = self._run(*texts)
+        return self._known[key]
+
+    def _run(self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[np.float64]:
+        """Score sentences by the program, which loads the model."""
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            texts = {"-s": self._sources, "-t": hypotheses, "-r": references[0]}
+            texts = {"-s": sources, "-t": hypotheses, "-r": references}
             command = [sys.executable, "-m", "comet.cli.score", "--model", str(self._path), "--quiet", "--only_system"]
             for option, lines in texts.items():
                 write_lines(folder / option[1:], [line.replace("\r", " ") for line in lines])

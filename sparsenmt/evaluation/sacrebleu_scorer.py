@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,36 @@ class SacrebleuScorer:
         return self._value(self._metric._compute_score_from_stats(sums.tolist()))
 
 
+class ChrfScorer(SacrebleuScorer):
+    """chrF; see `evaluation.scorer.PairScorer`."""
+
+    def __init__(self, metric: CHRF) -> None:
+        super().__init__(metric)
+        self._chrf = metric
+
+    def pair_statistics(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """Count the n-grams of each text once.
+
+        What two texts have in common is the sum over n-grams of the smaller count, which is the sum over t of the
+        n-grams that both have at least t times.
+        """
+        prepared = [self._chrf._preprocess_segment(text) for text in texts]
+        ngrams = self._chrf._extract_reference_info(prepared)["ref_ngrams"]  # per text and order: n-gram -> count
+        found = []
+        for order in zip(*ngrams, strict=True):
+            numbers = {ngram: i for i, ngram in enumerate(dict.fromkeys(chain.from_iterable(order)))}
+            counts = np.zeros((len(texts), len(numbers)), dtype=np.float32)  # whole numbers: their sums are exact
+            for row, own in zip(counts, order, strict=True):
+                row[[numbers[ngram] for ngram in own]] = list(own.values())
+            common = np.zeros((len(texts), len(texts)))
+            for least in range(1, int(counts.max(initial=0)) + 1):
+                has = (counts >= least)[:, counts.max(0) >= least].astype(np.float32)
+                common += has @ has.T
+            sizes = counts.sum(1)[:, None] + np.zeros(len(texts))  # (M, M) of the hypothesis
+            found += [np.where(sizes.T > 0, sizes, 0), sizes.T, common]
+        return np.stack(found, axis=-1).reshape(len(texts) ** 2, -1).astype(np.float64)
+
+
 def bleu(name: str, settings: ScoringSettings) -> SacrebleuScorer:
     """BLEU (Papineni et al. 2002)."""
     return SacrebleuScorer(_bleu(settings))
@@ -56,7 +87,7 @@ def length_ratio(name: str, settings: ScoringSettings) -> SacrebleuScorer:
 
 def chrf(name: str, settings: ScoringSettings) -> SacrebleuScorer:
     """chrF2 (Popović 2016)."""
-    return SacrebleuScorer(CHRF(lowercase=settings.lowercase))
+    return ChrfScorer(CHRF(lowercase=settings.lowercase))
 
 
 def ter(name: str, settings: ScoringSettings) -> SacrebleuScorer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,3 +141,14 @@ class Scorer(Protocol):
 
     def value(self, sums: NDArray[np.float64]) -> float:
         """Return the value of a sample of segments from its (K,) sum of statistics."""
+
+
+@runtime_checkable
+class PairScorer(Scorer, Protocol):
+    """A scorer that compares texts with one another in less time than pair by pair."""
+
+    def pair_statistics(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """Return (M * M, K) the statistics of each of M texts with each as the only reference, the first one's first.
+
+        They are those of `Scorer.statistics`.
+        """

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import make_scorer
-from sparsenmt.evaluation.scorer import Scorer, ScoringSettings
+from sparsenmt.evaluation.scorer import PairScorer, Scorer, ScoringSettings
 from sparsenmt.evaluation.tokenizer_choice import fitting_tokenizer, lacks_spaces
 from sparsenmt.metric import METRICS
 
@@ -53,14 +53,7 @@ class Utility:
             sources: the source of each line, for metrics that read it.
         """
         counts = [Counter(candidates) for candidates in lines]
-        hypotheses = [text for own in counts for text in own for _ in own]
-        references = [text for own in counts for _ in own for text in own]
-        scorer: Scorer = self._scorer
-        if METRICS[self._metric].reads_source:
-            beside = [source for source, own in zip(sources, counts, strict=True) for _ in range(len(own) ** 2)]
-            scorer = make_scorer(self._metric, replace(self._settings, sources=beside))
-        rows = scorer.statistics(hypotheses, [references])  # M * M of each line, one after the other
-        values, first, result = np.array([scorer.value(row) for row in rows]), 0, []
+        values, first, result = self._values(counts, sources), 0, []
         for own, candidates in zip(counts, lines, strict=True):
             square = values[first : first + len(own) ** 2].reshape(len(own), -1)
             means = square @ np.array(list(own.values()), dtype=np.float64) / len(candidates)
@@ -68,6 +61,18 @@ class Utility:
             result.append(np.array([found[text] for text in candidates]))
             first += len(own) ** 2
         return result
+
+    def _values(self, counts: Sequence[Counter[str]], sources: Sequence[str]) -> NDArray[np.float64]:
+        """Return the metric of each text with each of its line as the reference: M * M of each line, in order."""
+        scorer: Scorer = self._scorer
+        if isinstance(scorer, PairScorer):
+            return np.array([scorer.value(row) for own in counts for row in scorer.pair_statistics([*own])])
+        hypotheses = [text for own in counts for text in own for _ in own]
+        references = [text for own in counts for _ in own for text in own]
+        if METRICS[self._metric].reads_source:
+            beside = [source for source, own in zip(sources, counts, strict=True) for _ in range(len(own) ** 2)]
+            scorer = make_scorer(self._metric, replace(self._settings, sources=beside))
+        return np.array([scorer.value(row) for row in scorer.statistics(hypotheses, [references])])
 
     def order(self, expected: NDArray[np.float64]) -> list[int]:
         """Return the numbers of candidates with these expected utilities, the best first; the first of equal ones."""

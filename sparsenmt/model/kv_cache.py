@@ -433,7 +433,8 @@ class KVCache:
 
     def row_starts(self, rows: int) -> Tensor | None:
         """(N, 1): `starts` of every row."""
-        return None if self.starts is None else self.starts.repeat_interleave(rows // len(self.starts))[:, None]
+        starts = self.starts  # `repeat_interleave` would read the numbers of repetitions
+        return None if starts is None else starts[:, None].expand(-1, rows // len(starts)).reshape(-1, 1)
 
     def next_positions(self, rows: int) -> int | Tensor:
         """The next position: one for all rows, or (N) one for each."""
@@ -479,9 +480,9 @@ class KVCache:
         Rows stay aligned at the newest position, so that those that lose more than others are copied to other columns.
         """
         self.truncate(min(counts))
-        more = torch.tensor([count - min(counts) for count in counts], device=self._memory.valid.device)
         if max(counts) == min(counts):
             return
+        more = torch.tensor([count - min(counts) for count in counts], device=self._memory.valid.device)
         starts = more if self.starts is None else self.starts + more
         front = int(starts.min())  # columns that no row has any more
         self.length -= front

@@ -1,7 +1,7 @@
 """A case on a fake CUDA device: tensors are made there, and the processor seldom waits for it.
 
-The five parts are encode, decode, loss, backward with optimizer, and search (beam, greedy, sampling). `ALLOWED` says in
-one place which function may read from the device, copy to it, or make a tensor on the CPU, how often, and why.
+The five parts are encode, decode, loss, backward with optimizer, and search by every strategy of the package. `ALLOWED`
+says in one place which function may read from the device, copy to it, or make a tensor on the CPU, how often, and why.
 `fake_device` says what this way does not see.
 """
 
@@ -26,6 +26,7 @@ from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.segment_memory import SegmentMemory
+from sparsenmt.model.sockets import Recurrence
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.schema import Decoding, Optimizer
 from sparsenmt.testing.bench import VOCABULARY, Bench, build_with, registered
@@ -46,10 +47,10 @@ from sparsenmt.training.state import make_optimizer
 
 Part = Literal["encode", "decode", "loss", "update", "search"]
 PARTS: tuple[Part, ...] = get_args(Part)
-SEARCHES = ("beam", "greedy", "sample")
+SEARCHES = ("beam", "greedy", "sample", "speculative", "early_exit")
 LENGTH = 6  # tokens of an output at most
 
-STEPS = LENGTH * len(SEARCHES)  # of the three searches together
+STEPS = LENGTH * len(SEARCHES)  # of all searches together
 LAYERS = 2
 _NEWTON = "Newton's method ends when all rows are close: at most so often in a layer"
 ALLOWED: Mapping[tuple[Kind, str], tuple[int, str]] = {
@@ -81,11 +82,18 @@ ALLOWED: Mapping[tuple[Kind, str], tuple[int, str]] = {
     ("read", "decoding/beam.py: results"): (4, "places of finished sentences, once for each sentence"),
     ("read", "decoding/beam.py: <listcomp>"): (6 * 4, "results of finished sentences"),
     ("read", "decoding/beam.py: sentence_numbers"): (1, "numbers of the sentences, once a search"),
-    ("read", "engine/torch_engine.py: _picked"): (2 * LENGTH, "whether scores are finite, once a step"),
-    ("read", "decoding/single_hypothesis.py: extend_hypotheses"): (2 * (2 * LENGTH + 6 * 4), "as in beam search"),
+    ("read", "engine/torch_engine.py: _picked"): (4 * LENGTH, "whether scores are finite, once a step, and a draft"),
+    ("read", "decoding/single_hypothesis.py: extend_hypotheses"): (3 * (2 * LENGTH + 6 * 4), "as in beam search"),
     ("read", "decoding/sampling.py: picker"): (1, "length of the random numbers, once a search"),
     ("upload", "decoding/sampling.py: make_sampler"): (1, "random numbers, once a search"),
     ("host tensor", "decoding/sampling.py: make_sampler"): (8, "random numbers, which no device may change"),
+    ("read", "decoding/speculative.py: __init__"): (1, "limits of the sentences, once a search"),
+    ("read", "decoding/speculative.py: run"): (2 * LENGTH, "tokens and scores of all layers, once a round each"),
+    ("upload", "decoding/speculative.py: _outputs"): (LENGTH, "outputs of different lengths, once a round"),
+    ("upload", "decoding/speculative.py: _remove_finished"): (LENGTH, "sentences that go on, once a round"),
+    ("upload", "model/kv_cache.py: truncate_rows"): (LENGTH, "how many drafts were refused, once a round"),
+    ("read", "model/kv_cache.py: truncate_rows"): (2 * LENGTH, "the columns that are left, once a round"),
+    ("read", "model/stacks.py: _until"): (2 * LENGTH, "the rows that need more layers, once an exit of a step"),
     ("upload", "decoding/beam.py: __init__"): (1, "numbers of the sentences, once a search"),
     ("upload", "decoding/strategies.py: first_tokens"): (len(SEARCHES), "the first tokens, once a search"),
 }
@@ -192,11 +200,14 @@ def search(run: DeviceRun) -> None:
         last = model.plan.encoder_exits[-1]
         memory = model.encode(run.source, exits=(last,), compact=True).memories[last]
         limits = torch.full((len(run.target),), LENGTH, device=CUDA)
-    numbers = list(range(len(run.target)))
+    numbers, exits = list(range(len(run.target))), model.plan.decoder_exits
+    batch = EncodedBatch(memory, limits, numbers, numbers, decoder_exits=exits)
     for name in SEARCHES:
-        strategy = strategy_of(Decoding(method=name, beam_size=2))
+        if name == "speculative" and any(isinstance(module, Recurrence) for module in model.modules()):
+            continue  # it is refused: drafts cannot be taken back
+        strategy = strategy_of(Decoding(method=name, beam_size=2, draft_tokens=2))
         engine = run.engine or TorchEngine(model)
-        found = strategy.search(engine, [EncodedBatch(memory, limits, numbers, numbers)], lambda _: nullcontext())
+        found = strategy.search(engine, [batch], lambda _: nullcontext())
         require(sorted(number for results in found for number in results) == numbers, f"{name} search loses sentences")
 
 

@@ -194,6 +194,7 @@ def test_results_that_an_older_version_kept_are_used(command: Run, models: list[
     first = command(*arguments)
     (kept,) = Path("model/evaluation").glob("*.json")
     content = read_sealed(kept)
+    assert "long" not in content["key"]["decoding"], "no line is long: how long ones are read does not matter"
     old = {name: content["key"][name] for name in ("format", "weights", "model", "decoding", "text")}
     write_sealed(kept, {**content, "key": old})
     assert command(*arguments).out == first.out and translated == ["model"]
@@ -201,6 +202,22 @@ def test_results_that_an_older_version_kept_are_used(command: Run, models: list[
     assert command(*arguments).out == first.out and translated == ["model", "model"]
     write_sealed(kept, {**content, "key": {**content["key"], "max_source_length": 3}})
     assert command(*arguments).out == first.out and translated == ["model"] * 3
+
+
+def test_results_of_lines_that_an_older_version_cut_are_made_again(
+    command: Run, workspace: Path, translated: list[str]
+) -> None:
+    lines = {side: Path(f"corpus/test.{side}").read_text().splitlines() for side in ("en", "de")}
+    for side, own in lines.items():
+        Path(f"long.{side}").write_text("\n".join([own[0], " ".join(own)]) + "\n")
+    arguments = ["compare", "model", "--no-speed", "--no-attention", "--source", "long.en", "--reference", "long.de"]
+    first = command(*arguments)
+    assert command(*arguments).out == first.out and translated == ["model"]
+    (kept,) = Path("model/evaluation").glob("*.json")
+    content = read_sealed(kept)
+    assert content["key"]["decoding"].pop("long") == "split"
+    write_sealed(kept, {**content, "lines": ["cut"] * 2})
+    assert command(*arguments).out == first.out and translated == ["model"] * 2
 
 
 MEASURER = """

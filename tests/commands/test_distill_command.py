@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from sparsenmt.data.prepare.chosen_lines import chosen_lines
 from sparsenmt.decoding import translate
 from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.recipe.load import load
+from sparsenmt.recipe.schema import Corpus
 from sparsenmt.sparsity.registry import methods
 from sparsenmt.storage.files import read_sealed, write_sealed
 from tests.commands.support import Run
@@ -196,3 +198,17 @@ def test_unlike_teachers_are_warned_of(command: Run, student: Path) -> None:
     assert "warning: the teacher was trained on pairs of at most 256 tokens, the student's recipe has 300" in result.err
     assert "the student's recipe" not in command(*DISTILL, "--until", "corpus").err
     assert json.loads((TEXT / "train-0.json").read_bytes())["work"]["decoding"]["method"] == "greedy"
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_the_lines_of_a_corpus_that_are_used_are_translated(command: Run, student: Path, seed: int | None) -> None:
+    sources = Path("first.en").read_text().split("\n")
+    options = ["data.train.0.lines=7", *([] if seed is None else [f"data.train.0.lines_seed={seed}"])]
+    assert command(*DISTILL, *options).code == 0
+    chosen = chosen_lines(Corpus(source="first.en", target="nowhere.de", lines=7, lines_seed=seed), LINES)
+    assert (TEXT / "train-0.source").read_text().splitlines() == [sources[line] for line in chosen]
+    assert len((TEXT / "train-0.target").read_text().splitlines()) == 7
+    own = load(TEXT / "student.yaml", methods=methods()).data.train[0]
+    assert (own.lines, own.lines_seed) == (None, None) and read_sealed(TEXT / "train-0.json")["work"]["lines"] == 7
+    assert command(*DISTILL, *options).code == 0
+    assert "lines is 8 instead of 7" in command(*DISTILL, "data.train.0.lines=8", *options[1:]).err

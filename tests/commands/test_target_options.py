@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.support import Run
+from tests.commands.support import Plugin, Run
 
 SHORT = "Sophie swims ."
 LINES = [SHORT, "", "Sophie swims . Sophie swims ."]
@@ -66,6 +66,10 @@ def test_alternatives(command: Run, files: Path) -> None:
     for each in found:
         assert all(other["text"].startswith(other["word"]) for other in each["alternatives"])
     assert command(*arguments, "--window", "1").lines == result.lines
+    assert "--alternatives" not in result.err
+    far = command("decode", "model", "--alternatives", "99", "-i", "in")
+    assert far.code == 0 and all(json.loads(line)["alternatives"] == [] for line in far.lines)
+    assert "warning: 2 translations have no word at the position of --alternatives: lines 1, 3\n" in far.err
 
 
 def test_an_output_with_other_constraints_starts_again(command: Run, files: Path) -> None:
@@ -105,3 +109,19 @@ def test_what_does_not_fit_is_refused(
         write(files, "in", [SHORT, "", f"{SHORT} " * 40])
     found = refused("decode", "model", "-i", "in", *arguments)
     assert message in found
+
+
+@pytest.mark.parametrize("options", [["--target-prefix", "prefixes"], ["--alternatives", "1"]])
+def test_a_strategy_without_prefixes_is_refused_before_anything_is_read(
+    refused: Callable[..., str], files: Path, plugin: Plugin, options: list[str]
+) -> None:
+    plugin(
+        "from sparsenmt import register_strategy\n"
+        "from sparsenmt.decoding.greedy import GreedySearch\n"
+        '@register_strategy("own")\n'
+        "class Own(GreedySearch):\n"
+        "    keeps_prefixes = False\n"
+    )
+    write(files, "prefixes", ["", "", ""])
+    message = refused("decode", "model", "-i", "in", "--method", "own", *options)
+    assert message.startswith(f"error: {options[0]}: the decoding strategy 'own' does not begin outputs with")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sparsenmt.assemble.bundle import open_model
 from sparsenmt.assemble.model_directory import MANIFEST
 from sparsenmt.data.dataset import Dataset
+from sparsenmt.decoding.unusual_text import UnusualText
 from sparsenmt.storage.files import read_sealed, write_sealed
 from tests.commands.support import Run
 
@@ -36,8 +38,8 @@ def test_longer_lines_are_counted_and_named(command: Run, workspace: Path) -> No
         (workspace / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     source = f"7 of 9 lines are longer than every source of the training text, {text.longest[0]} tokens "
     source += "(lines 2, 5, 6, 7, 8, ...): their outputs may break off or repeat words; divide such lines\n"
-    divided = "7 lines were longer than what the model was trained on, and translated in parts (decoding.long): "
-    divided += "lines 2, 5, 6, 7, 8, ...\n"
+    divided = f"7 lines were longer than what the model was trained on ({text.longest[0]} tokens, or 256 in a sentence)"
+    divided += ", and translated in parts (decoding.long): lines 2, 5, 6, 7, 8, ...\n"
     for options, told in ([], divided), (["--long", "cut"], f"warning: {source}"):
         assert command("decode", "model", "-i", "long", *options).err == told
         assert command("decode", "model", "-i", "long", "-o", "out", "--window", "2", *options).err == told
@@ -111,3 +113,32 @@ def test_tags_that_a_model_was_trained_with_are_not_told(command: Run, workspace
     assert "name of a language" not in command("decode", "tagged", *short, stdin=b">>deu<< Sophie swims .\n").err
     told = "line 2 begins with the name of a language"
     assert told in command("decode", "tagged", *short, stdin=b">>deu<< Sophie\n>>fra<< Sophie\n").err
+
+
+def test_a_tag_that_the_model_does_not_have_is_named(workspace: Path) -> None:
+    bundle = open_model(workspace / "model")
+    lines = ["<xy> Sophie swims .", SHORT, "<xy> Sophie"]
+    for tag, expected in (
+        (
+            "bt",
+            ["warning: lines 1, 3 begin with a tag that is none of the model's, and is read as text: they are <bt>"],
+        ),
+        (None, []),
+    ):
+        corpora = [each.model_copy(update={"tag": tag}) for each in bundle.recipe.data.train]
+        data = bundle.recipe.data.model_copy(update={"train": corpora})
+        found = UnusualText(replace(bundle, recipe=bundle.recipe.model_copy(update={"data": data})))
+        merged = UnusualText(bundle)
+        for number, line in enumerate(lines):
+            found.add(number, bundle.tokenizers.source.encode(line), line)
+        assert [each for each in found.warnings() if "tag" in each] == expected
+        merged.merge(found.as_json())
+        assert merged.as_json() == found.as_json()
+
+
+def test_a_model_of_an_earlier_version_says_how_long_is_long(command: Run, workspace: Path) -> None:
+    change_manifest(workspace, text=None)
+    (workspace / "short").write_text(f"{SHORT}\n", encoding="utf-8")
+    told = "the model does not say how long its training text was: a line is long beyond 256 tokens"
+    assert told in command("decode", "model", "-i", "short", "--long", "split").err
+    assert command("decode", "model", "-i", "short").err == ""

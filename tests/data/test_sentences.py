@@ -50,6 +50,17 @@ def test_a_long_sentence_is_divided_at_punctuation_then_words_then_inside() -> N
     assert parts("abcdefgh ij", 3, 3, letters) == ["ab", "cd", "ef", "gh", "ij"]
 
 
+def test_what_stays_together_is_divided_only_where_it_is_too_long() -> None:
+    text = "One Dot. Com two. Three, four five"
+    for most, expected in (
+        (9, ["One Dot. Com two.", "Three, four five"]),
+        (2, ["One", "Dot. Com", "two.", "Three,", "four five"]),
+        (1, ["One", "Dot.", "Com", "two.", "Three,", "four", "five"]),
+    ):
+        found = divide(text, words, 0, most, [(4, 12)])
+        assert [text[slice(*span)] for span in found] == expected
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_nothing_is_lost_and_all_parts_fit(seed: int) -> None:
     draw = random.Random(seed)

@@ -35,7 +35,11 @@ def test_the_longest_term_is_found_as_whole_words(tmp_path: Path, tokenizer: Tok
 
     assert found("a House, a house  boat") == [("Haus", "House"), ("Hausboot", "house  boat")]
     assert found("houses and boathouse, us") == []
-    assert found("US in new york or New York, US") == [("See", "US"), ("New York", "New York")]
+    assert found("US in new york or New York, US") == [
+        ("See", "US"),
+        ("New York", "New York"),
+        ("See", "US"),
+    ]
     assert found("その家は") == [("東京", "家")]
 
 
@@ -46,11 +50,25 @@ def test_parts_of_a_line_have_their_terms(tmp_path: Path, tokenizer: Tokenizer) 
     (only,) = terms_within(terms, 0, 8)
     assert (only.target, line[slice(*only.span)]) == ("Haus", "house")
     assert terms_within(terms, 12, 26)[0].span == (10, 14)
+    assert terms_within(terms, 12, 26, before=3)[0].span == (13, 17)
+    assert terms_within(terms, 9, 12)[0].span == (0, 3), "a term that is divided belongs to the part that begins it"
+    again = glossary(tmp_path, "boat\tBoot\n", tokenizer).find(line)
+    assert [term.span for term in again] == [(11, 15), (22, 26)]
+    assert [term.span for term in terms_within(again, 0, 26)] == [(11, 15)]
+    assert [len(terms_within(again, *part)) for part in ((9, 20), (20, 26))] == [1, 1]
 
 
 def test_a_target_stands_as_words(tmp_path: Path, tokenizer: Tokenizer) -> None:
     (term,) = glossary(tmp_path, "boat\tHaus\n", tokenizer).find("boat")
     assert stands(term, "das Haus, ja", tokenizer) and not stands(term, "das Hausboot", tokenizer)
+
+
+def test_terms_have_combining_marks(tmp_path: Path) -> None:
+    own = train_tokenizer(TokenizerSection.model_validate({"kind": "char"}), ["हिन्दी में", "ab"])
+    terms = glossary(tmp_path, "हि\tab\nमें\tab\n", own)
+    assert [term.source for term in terms.find("हिन्दी में")] == ["में"], "हि is a part of a word"
+    edges, (first, sign, *_) = WordEdges.of(own), own.encode("हिन्दी")
+    assert edges.joined(first, sign)
 
 
 def test_the_edges_of_words(tokenizer: Tokenizer) -> None:

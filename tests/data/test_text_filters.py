@@ -138,6 +138,15 @@ def test_filters_that_remove_everything_are_named(make_data: MakeData) -> None:
     assert not Path(data.directory).exists()
 
 
+def test_more_lines_than_there_are_are_noted(
+    make_data: MakeData, lines: Lines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = make_data([(lines(80, seed=seed), lines(80, seed=seed + 1)) for seed in (1, 3)])
+    train = [each.model_copy(update={"lines": 80 + number}) for number, each in enumerate(data.train)]
+    assert prepare(data.model_copy(update={"train": train}), progress=False).lines == 160
+    assert capsys.readouterr().err == "warning: data.train.1.lines: train1 has 80 lines, fewer than 81: all are used\n"
+
+
 @pytest.mark.parametrize("seed", [None, 3])
 def test_some_lines_of_a_corpus(make_data: MakeData, lines: Lines, tmp_path: Path, seed: int | None) -> None:
     """The vocabulary is learned from them, too, and their numbers are those of the file."""

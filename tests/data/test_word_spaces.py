@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparsenmt.data.word_spaces import has_segmented_words, is_unspaced, written_without_spaces
+from sparsenmt.data.word_spaces import has_segmented_words, is_unspaced, word_spans, written_without_spaces
 
 
 @pytest.mark.parametrize("code", ["ja", "ja-JP", "zh", "zh_Hant", "zho_Hans", "jpn_Jpan", "th", "lo", "km", "my", "bo"])
@@ -64,3 +64,18 @@ def test_words_that_were_separated() -> None:
     )
     assert not has_segmented_words(["ฉันชอบกินข้าวกับปลา และดื่มน้ำเย็นทุกวันตอนเช้า"]), "a space between two clauses"
     assert not has_segmented_words(["It will rain."]) and not has_segmented_words([])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("हिन्दी में, है", ["हिन्दी", "में", ",", "है"]),
+        ("cafe\u0301s et na\u0308ive_1", ["cafe\u0301s", "et", "na\u0308ive_1"]),
+        ("مُحَمَّد", ["مُحَمَّد"]),
+        ("東京e\u0301x か\u3099", ["東", "京", "e\u0301x", "か", "\u3099"]),
+        ("-\u0301a", ["-", "\u0301a"]),
+    ],
+    ids=["Devanagari", "decomposed", "Arabic", "with symbols", "behind punctuation"],
+)
+def test_a_word_has_its_combining_marks(text: str, expected: list[str]) -> None:
+    assert [text[slice(*span)] for span in word_spans(text)] == expected

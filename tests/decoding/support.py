@@ -225,6 +225,7 @@ class TinyBundle:
     others: tuple[Any, ...] = ()
     longest: tuple[int, int] | None = None
     """`Bundle.whole_lengths`; None: what the positions hold."""
+    source_language: str = "de"
 
     @cached_property
     def engine(self) -> Engine:
@@ -236,7 +237,7 @@ class TinyBundle:
     @property
     def recipe(self) -> Any:
         documents = None if self.separator is None else SimpleNamespace(separator=self.separator)
-        return SimpleNamespace(data=SimpleNamespace(documents=documents))
+        return SimpleNamespace(data=SimpleNamespace(documents=documents, source_language=self.source_language))
 
     @property
     def depth(self) -> tuple[int, int]:

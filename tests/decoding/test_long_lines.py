@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 
 from sparsenmt.data.input_line import InputLine, input_lines
+from sparsenmt.data.terminology import Term, WordEdges
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.decoding.alternatives import find_alternatives
 from sparsenmt.decoding.inputs import read_sources
 from sparsenmt.decoding.scores import Hypothesis
+from sparsenmt.decoding.term_counts import TermCounts
 from sparsenmt.decoding.translate import TranslatedLine, merge_parts, sparsity_rate, translate_lines
 from sparsenmt.errors import UserError
-from sparsenmt.recipe.schema import Decoding
-from tests.decoding.support import TinyBundle, tiny_bundle
+from sparsenmt.recipe.schema import Decoding, TokenizerSection
+from tests.decoding.support import TinyBundle, invented_lines, tiny_bundle
 from tests.decoding.test_ahead import gated_bundle
 
 SENTENCES = ["Zwei Katzen spielen dort.", "Nie sieht das alte Haus am Fluss und steht.", "Haus am Fluss?"]
@@ -97,6 +100,66 @@ def test_a_prefix_belongs_to_the_first_part() -> None:
     assert [part.source.prefix for part in found.parts] == [prefix, (), ()]
 
 
+def term(source: str, target: str, line: str, place: int, bundle: TinyBundle) -> Term:
+    tokenizer = bundle.tokenizers.target
+    return Term(
+        source, target, tuple(tokenizer.encode(target)), None, WordEdges.of(tokenizer), (place, place + len(source))
+    )
+
+
+def test_every_part_has_its_terms_and_a_term_is_not_divided() -> None:
+    bundle = divided(tiny_bundle(2, kind="word"))
+    bundle = replace(bundle, longest=(5, 6))
+    line = "Haus am Fluss. Katzen sieht das alte Haus und spielen dort"
+    places = [line.index("Haus"), line.index("Haus", 9)]
+    across = line.index("Fluss. Katzen")
+    terms = (
+        term("Haus", "nie", line, places[0], bundle),
+        term("Fluss. Katzen", "dort", line, across, bundle),
+        term("Haus", "nie", line, places[1], bundle),
+    )
+    sources = read_sources(bundle, [replace(*input_lines([line]), terms=terms)], long="split")
+    assert len(sources) > 1
+    found = [(own.target, part.text[slice(*own.span)]) for part in sources for own in part.terms]
+    assert sorted(found) == [("dort", "Fluss. Katzen"), ("nie", "Haus"), ("nie", "Haus")]
+    (output,) = translate(bundle, [replace(*input_lines([line]), terms=terms)], max_length_offset=9)
+    counts = TermCounts()
+    counts.add(output)
+    assert (counts.wanted, counts.missing) == (3, 0)
+
+
+def test_a_term_counts_once_in_a_line_that_is_not_divided() -> None:
+    bundle, line = tiny_bundle(2), "Haus am Haus"
+    terms = tuple(term("Haus", "nie", line, place, bundle) for place in (0, 8))
+    (source,) = read_sources(bundle, [replace(*input_lines([line]), terms=terms)], long="split")
+    assert [own.span for own in source.terms] == [(0, 4)]
+
+
+@pytest.mark.parametrize("tags", ["<bt> ", "<bt> >>fra<< ", "translate German to French: "])
+def test_every_part_has_the_tags_of_its_line(tags: str) -> None:
+    options = TokenizerSection.model_validate({"kind": "word", "vocabulary_size": 60})
+    words = [*invented_lines(20, 1), "<bt> >>fra<< translate German to French:"]
+    tokenizer = train_tokenizer(options, words)
+    bundle = replace(tiny_bundle(2), tokenizers=Tokenizers(tokenizer, tokenizer, True), source_language="source")
+    own = len(tokenizer.encode(tags))
+    bundle = replace(bundle, longest=(4 + own, 4 + own))
+    line = tags + "Zwei Katzen spielen. Nie sieht das alte Haus am Fluss."
+    parts = read_sources(bundle, input_lines([line]), long="split")
+    assert [part.text for part in parts] == [
+        tags + text for text in ("Zwei Katzen spielen.", "Nie sieht das alte", "Haus am Fluss.")
+    ]
+    assert [part.ids[:-1] for part in parts] == [tokenizer.encode(part.text) for part in parts]
+
+
+def test_parts_draw_their_own_samples() -> None:
+    bundle = replace(tiny_bundle(2, ending=-9.0), longest=(5, 9))
+    (found,) = translate(bundle, input_lines(["Katzen. Katzen. Katzen."]), method="sample", max_length_offset=20)
+    texts = [part.text for part in found.parts]
+    assert len(set(texts)) == len(texts) == 3
+    (alone,) = translate(bundle, input_lines(["Katzen."]), method="sample", max_length_offset=20)
+    assert alone.text == texts[0], "what is drawn for a line is drawn for its first part"
+
+
 def test_other_readers_cut() -> None:
     (line,) = read_sources(divided(tiny_bundle(2, max_positions=20)), input_lines([LONG]))
     assert line.cut > 0 and line.parts == 1
@@ -119,6 +182,20 @@ def test_alternatives_begin_with_the_words_before_them() -> None:
                 (o.probability for o in each.found), reverse=True
             )
             assert len({other.word for other in each.found}) == len(each.found)
+            assert {other.translation.source.number for other in each.found} <= {each.translation.source.number}
+
+
+def test_sampled_alternatives_do_not_depend_on_the_lines_beside_theirs() -> None:
+    bundle = tiny_bundle(2, kind="word")
+    options = Decoding.model_validate({"method": "sample", "max_length_offset": 4, "unknown": "forbid"})
+    lines = input_lines(["zwei Katzen", "das alte Haus", "nie", "Katzen"])
+    for position in (1, 99):
+        together, alone = (
+            list(find_alternatives(bundle, lines, options, position=position, count=2, window=window))
+            for window in (9, 1)
+        )
+        found = [[[other.translation.text for other in each.found] for each in own] for own in (together, alone)]
+        assert found[0] == found[1] and [each.reached for each in together] == [position == 1] * len(lines)
 
 
 def test_layers_of_a_line_are_the_mean_over_the_tokens_of_its_parts() -> None:

@@ -132,7 +132,7 @@ def test_the_cache_holds_the_tokens_of_the_outputs_and_no_others(
         if not self._open:
             return
         cache = copy.deepcopy(self._cache)
-        found = self._engine.step(self._last(), cache)[:, -1]
+        found = self._engine.step(self._outputs()[:, -1:], cache)[:, -1]
         for row, output in enumerate(self._open):
             tokens = torch.tensor([[self._batch.given[-1], *output.tokens]])
             memory = self._cache.memory.select(torch.tensor([row]))

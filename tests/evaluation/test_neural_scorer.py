@@ -5,6 +5,7 @@ The packages are stand-ins: the first compares lengths, the second is a program 
 
 from __future__ import annotations
 
+import importlib
 import os
 from pathlib import Path
 
@@ -20,7 +21,9 @@ import torch
 from types import SimpleNamespace
 utils = SimpleNamespace(model2layers={"known": 5})
 class BERTScorer:
+    made = []
     def __init__(self, *, model_type, num_layers, device):
+        self.made.append(model_type)
         self.given = model_type, num_layers, device
     def score(self, candidates, references):
         def best(one, several):
@@ -29,7 +32,8 @@ class BERTScorer:
         return found, found, found
 """
 COMET = """
-import json, sys
+import json, os, sys
+open(os.environ["COMET_RUNS"], "a").write("x")
 given = dict(zip(sys.argv[1:], sys.argv[2:]))
 assert given["--model"].endswith("model.ckpt") and "--quiet" in sys.argv
 read = lambda option: open(given[option], encoding="utf-8").read().split("\\n")[:-1]
@@ -60,6 +64,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setenv("SPARSENMT_BERTSCORE", str(tmp_path / "known"))
     monkeypatch.setenv("SPARSENMT_COMET", str(tmp_path / "wmt-da/checkpoints/model.ckpt"))
+    monkeypatch.setenv("COMET_RUNS", str(tmp_path / "runs"))
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.setenv(name, "")
     return tmp_path
@@ -80,6 +85,19 @@ def test_comet(packages: Path) -> None:
     assert score.signature == "nrefs:1|model:wmt-da|version:unbabel-comet-1.2"
     (found,) = statistics(HYPOTHESES, [REFERENCES], settings)
     assert found.values.tolist() == [[pytest.approx(2 / 11), 1], [pytest.approx(4 / 12), 1]]
+
+
+def test_a_model_is_loaded_once_for_the_same_texts(packages: Path) -> None:
+    """Tests of differences compare what was scored before."""
+    for metric in ("bertscore", "comet"):
+        settings = ScoringSettings((metric,), sources=SOURCES)
+        (score,) = corpus_scores(HYPOTHESES, [REFERENCES], settings)
+        (found,) = statistics(HYPOTHESES, [REFERENCES], settings)
+        assert score.value == pytest.approx(100 * found.values[:, 0].mean())
+    made = importlib.import_module("bert_score").BERTScorer.made
+    assert made.count(str(packages / "known")) == 1 and (packages / "runs").read_text() == "x"
+    corpus_scores(REFERENCES, [REFERENCES], settings)
+    assert (packages / "runs").read_text() == "xx"
 
 
 def test_utilities_know_the_source(packages: Path) -> None:

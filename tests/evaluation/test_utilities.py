@@ -6,6 +6,8 @@ import pytest
 import sacrebleu
 
 from sparsenmt.errors import UserError
+from sparsenmt.evaluation.metrics import make_scorer
+from sparsenmt.evaluation.scorer import PairScorer, ScoringSettings
 from sparsenmt.evaluation.utilities import Utility
 
 CANDIDATES = [
@@ -32,6 +34,16 @@ def test_equals_a_double_loop(metric: str) -> None:
     assert twice[1] == pytest.approx((score(CANDIDATES[1], CANDIDATES[0]) + score(*CANDIDATES[1:2] * 2)) / 2)
     best = min(expected) if metric == "ter" else max(expected)
     assert utility.order(found)[0] == expected.index(best)
+
+
+def test_statistics_of_pairs_are_those_of_each_pair() -> None:
+    texts = [*dict.fromkeys(CANDIDATES), "aaaa aaab", "a", "日本 語", "xyz", "  "]
+    for lowercase in (False, True):
+        scorer = make_scorer("chrf", ScoringSettings(("chrf",), lowercase))
+        assert isinstance(scorer, PairScorer)
+        pairs = [(text, other) for text in texts for other in texts]
+        one_by_one = scorer.statistics([text for text, _ in pairs], [[other for _, other in pairs]])
+        assert scorer.pair_statistics(texts).tolist() == one_by_one.tolist()
 
 
 def test_equal_candidates_keep_their_order() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -51,8 +52,7 @@ def read_chosen_pairs(
     first = done = 0
     for texts in read_blocks([corpus.source, corpus.target]):
         end, begin = first + len(texts[0]), done
-        while done < len(chosen) and chosen[done] < end:
-            done += 1
+        done = bisect_left(chosen, end, begin)
         lines = chosen[begin:done]
         if len(lines) < len(texts[0]):
             texts = tuple([side[line - first] for line in lines] for side in texts)

@@ -235,9 +235,17 @@ class _Preparation:
         self._names = [*corpus_names(data.train), "dev"]
         self._directories = [*(train_directory(staging, number) for number in range(len(data.train))), staging / "dev"]
 
+    def _warn_of_few_lines(self) -> None:
+        """Warn about corpora that have fewer lines than `lines` takes of them."""
+        for number, (corpus, total) in enumerate(zip(self._corpora, self._inputs.lines, strict=True)):
+            if corpus.lines is not None and corpus.lines > total:
+                counts = f"{self._names[number]} has {total:,} lines, fewer than {corpus.lines:,}"
+                notify(f"warning: data.train.{number}.lines: {counts}: all are used")
+
     def run(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Run the stages that are not finished, and return the manifest."""
         self._inputs.warn()
+        self._warn_of_few_lines()
         self._check()
         task = {
             "format": FORMAT,

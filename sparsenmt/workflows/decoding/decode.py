@@ -24,7 +24,7 @@ from sparsenmt.assemble.model_directory import used_plugins
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import text_windows, write_lines
 from sparsenmt.decoding import documents as document_decoding
-from sparsenmt.decoding.alternatives import find_alternatives
+from sparsenmt.decoding.alternatives import LineAlternatives, find_alternatives
 from sparsenmt.decoding.continuations import Continuation, continue_lines
 from sparsenmt.decoding.disabled_heads import read_disabled_heads
 from sparsenmt.decoding.documents import (
@@ -117,7 +117,8 @@ class _Tally:
         self._lost = LostSpaces()
         self._limit = bundle.max_source_length if bundle.cuts_by_choice else None
         self._cut = 0
-        self._divided, self._terms = FoundLines(), TermCounts()
+        self._divided, self._short, self._terms = FoundLines(), FoundLines(), TermCounts()
+        self._bundle = bundle
         self._warnings: list[str] = []
 
     def add(self, translation: TranslatedLine) -> None:
@@ -141,12 +142,19 @@ class _Tally:
             self._divided.add(1, [source.number + 1])
         self._terms.add(translation)
 
+    def add_alternatives(self, found: LineAlternatives) -> None:
+        """Count a line with its alternatives."""
+        self.add(found.translation)
+        if not found.reached and not found.translation.source.empty:
+            self._short.add(1, [found.translation.source.number + 1])
+
     def as_json(self) -> dict[str, Any]:
         """Return the counts and the collected warnings, for `merge`."""
         return {
             "warnings": self._warnings,
             "cut": self._cut,
             "divided": asdict(self._divided),
+            "short": asdict(self._short),
             "terms": asdict(self._terms),
             "unusual": self._unusual.as_json(),
             "lost": self._lost.found,
@@ -161,6 +169,7 @@ class _Tally:
             notify(warning)
         self._cut += other["cut"]
         self._divided.add(**other["divided"])
+        self._short.add(**other["short"])
         self._terms.merge(**other["terms"])
         self._unusual.merge(other["unusual"])
         self._lost.merge(None if other["lost"] is None else (*other["lost"],))
@@ -182,7 +191,10 @@ class _Tally:
         if self._cut and self._limit is not None:
             notify(cut_summary(self._cut, self._limit))
         if self._divided.count:
-            notify(parts_summary(self._divided))
+            notify(parts_summary(self._divided, self._bundle))
+        if self._short.count:
+            outputs = "1 translation has" if self._short.count == 1 else f"{self._short.count:,} translations have"
+            notify(f"warning: {outputs} no word at the position of --alternatives: {self._short.numbers}")
         if (terms := self._terms.summary()) is not None:
             notify(terms)
         for warning in self._unusual.warnings(unknown=not self._told):
@@ -278,7 +290,7 @@ class _Translator:
         if (position := self.request.alternatives) is not None:
             find = partial(find_alternatives, position=position, count=self.request.n_best, window=self.window)
             for other in find(self.bundle, lines, self.options, advance=advance):
-                tally.add(other.translation)
+                tally.add_alternatives(other)
                 yield 1, [json.dumps(other.as_json(), ensure_ascii=False, allow_nan=False)]
             return
         translate = translate_lines if self.selector is None else self.selector.translate

@@ -13,6 +13,7 @@ from itertools import chain
 from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import text_windows
+from sparsenmt.decoding.sampling import STRIDE
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import WINDOW, TranslatedLine, translate_lines
@@ -22,7 +23,6 @@ from sparsenmt.recipe.schema import Decoding
 from sparsenmt.strategy import STRATEGIES
 
 _SAMPLES = 16
-_STRIDE = 2_654_435_761  # odd, near 2^32 over the golden ratio: seeds of one line are far from those of another
 
 
 class MinimumRisk:
@@ -65,7 +65,7 @@ class MinimumRisk:
         """
         options = options.undivided
         for batch in text_windows(lines, window, lambda line: len(line.text)):
-            seeds = [options.seed + i * _STRIDE for i in range(self.candidates if self._random else 1)]
+            seeds = [options.seed + i * STRIDE for i in range(self.candidates if self._random else 1)]
             rounds = [
                 list(translate_lines(bundle, batch, options.model_copy(update={"seed": seed % 2**32}), window=window))
                 for seed in seeds

@@ -9,9 +9,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from sparsenmt.assemble.bundle import Bundle
+from sparsenmt.decoding.inputs import usual_lengths
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.errors import UserError
 from sparsenmt.model.sockets import content_patterns
+from sparsenmt.process.progress import notify
 from sparsenmt.recipe import schema
 from sparsenmt.workflows.decoding.depth_choice import at_depth
 
@@ -86,6 +88,9 @@ def search_options(
         )
     _ = bundle.frames  # refuses a language that is missing, before anything is read or written
     options = decoding_options(bundle.recipe.decoding, settings, n_best)
+    if settings.get("long") == "split" and bundle.text is None:
+        usual = f"{usual_lengths(bundle)}, as the positions and data.filters.max_length allow"
+        notify(f"the model does not say how long its training text was: a line is long beyond {usual}")
     _ = bundle.shortlist(options)  # refuses one that cannot be used
     chosen = at_depth(bundle.model.plan, options, encoder_layers, decoder_layers)
     strategy_of(chosen).check(bundle)

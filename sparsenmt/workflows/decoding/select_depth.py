@@ -17,6 +17,7 @@ from torch import Tensor
 
 from sparsenmt import __version__
 from sparsenmt.assemble.bundle import Bundle, open_model
+from sparsenmt.assemble.long_lines import recorded_division
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_parallel
 from sparsenmt.decoding.inputs import read_sources, warn_of_unusual_sources
@@ -361,7 +362,10 @@ class _SelectorTraining:
         """Translate pairs at every depth, unless that is cached, and score them; ``name``: of the text in messages."""
         directory = self.request.model / TRANSLATIONS
         usual = self.bundle.recipe.decoding.batch_tokens
-        kept = KeptTranslations(directory, self.bundle.identity(), pairs.sources, self.options, usual)
+        identity = self.bundle.identity()
+        divided = recorded_division(self.request.model, identity, self.options, pairs.sources)
+        options = with_given(self.options, long=divided)
+        kept = KeptTranslations(directory, identity, pairs.sources, options, usual)
         left = sum(len(pairs.sources) - len(kept.cached(depth)) for depth in self.depths)
         with progress_bar(f"{name}: translate at {len(self.depths)} depths", left) as advance:
             translations = [kept.at(self.bundle, depth, advance=advance) for depth in self.depths]

@@ -10,6 +10,7 @@ from typing import Any
 from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.input_line import InputLine, attach_prefixes
 from sparsenmt.data.terminology import Glossary
+from sparsenmt.decoding.strategies import check_prefixes
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
 from sparsenmt.storage.files import sha256_file
@@ -73,6 +74,9 @@ class TargetConstraints:
     def __init__(self, asked: TargetOptions, bundle: Bundle, options: schema.Decoding) -> None:
         self._asked, self._tokenizer, self._most = asked, bundle.tokenizers.target, bundle.max_target_length
         self._glossary: Glossary | None = None
+        for option, value in {"--target-prefix": asked.target_prefix, "--alternatives": asked.alternatives}.items():
+            if value is not None:
+                check_prefixes(options, option)
         if asked.glossary is not None:
             if options.method != "beam":
                 raise UserError(

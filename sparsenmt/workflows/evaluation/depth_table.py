@@ -26,6 +26,7 @@ from sparsenmt.analysis.depth_table import (
     score_grid,
 )
 from sparsenmt.assemble.bundle import Bundle, check_identity, open_model
+from sparsenmt.assemble.long_lines import recorded_division
 from sparsenmt.assemble.model import depth_plan
 from sparsenmt.assemble.model_directory import MANIFEST, RECIPE, model_identity, parameter_count, read_recipe
 from sparsenmt.data.input_line import input_lines
@@ -242,12 +243,14 @@ class _DepthTable:
         """Return the translations of every run; a model is opened once, if any of its translations is missing."""
         found: dict[DepthRun, TranslatedText] = {}
         for directory, group in groupby(self.runs, key=lambda run: run.directory):
-            identity = model_identity(directory)
+            identity, runs = model_identity(directory), list(group)
+            divided = recorded_division(directory, identity, runs[0].options, self.sources)
             bundle: Bundle | None = None
-            for run in group:
+            for run in runs:
                 folder = self.request.output / TRANSLATIONS / directory.resolve().name
                 usual = self._recipes[directory].decoding.batch_tokens
-                kept, (n, m) = KeptTranslations(folder, identity, self.sources, run.options, usual), run.depth
+                options, (n, m) = with_given(run.options, long=divided), run.depth
+                kept = KeptTranslations(folder, identity, self.sources, options, usual)
                 lines = kept.cached(run.depth)
                 if len(lines) < len(self.sources):
                     if bundle is None:

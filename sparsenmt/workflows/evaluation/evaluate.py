@@ -13,6 +13,7 @@ from sparsenmt.analysis.density import DensityCounter
 from sparsenmt.analysis.gates import LineBatches
 from sparsenmt.analysis.observe import TargetLine, observe
 from sparsenmt.assemble.bundle import Bundle, open_model
+from sparsenmt.assemble.long_lines import recorded_division
 from sparsenmt.assemble.model_directory import ModelIdentity, model_identity, parameter_count, read_recipe
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import StrPath
@@ -207,7 +208,12 @@ def _path_and_key(
     digests, recipe = text.digests(), read_recipe(directory)
     decoding = run.options(recipe)
     suffix = f"-beam{decoding.beam_size}" if decoding != recipe.decoding else ""
-    key = evaluation_key(identity, decoding.recorded(), digests, filtered=bool(recipe.model.memory))
+    divided = None
+    if text.documents is None or recipe.data.documents is None:  # blocks are not divided
+        divided = recorded_division(directory, identity, decoding, text.read()[0])
+    key = evaluation_key(
+        identity, with_given(decoding, long=divided).recorded(), digests, filtered=bool(recipe.model.memory)
+    )
     return evaluation_path(directory, text.name, digests, suffix), key
 
 

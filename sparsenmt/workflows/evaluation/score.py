@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,14 @@ from sparsenmt.data.text import StrPath, read_parallel, text_windows
 from sparsenmt.decoding.disabled_heads import read_disabled_heads
 from sparsenmt.decoding.documents import Mismatches, block_windows, pack_pairs, source_lines, translate_blocks
 from sparsenmt.decoding.forced_decoding import PairScore, score_pairs
-from sparsenmt.decoding.inputs import SourceLine, cut_warning, merge_sources, read_sources, warn_of_sources
+from sparsenmt.decoding.inputs import (
+    SourceLine,
+    cut_warning,
+    line_indices,
+    merge_sources,
+    read_sources,
+    warn_of_sources,
+)
 from sparsenmt.decoding.translate import WINDOW, translate_lines
 from sparsenmt.decoding.unusual_text import warn_of_unusual_lines
 from sparsenmt.errors import UserError, check_lists
@@ -347,7 +355,8 @@ class _ScoredTranslation:
         """The lines or blocks that were read."""
         if self._packing is None:
             read = read_sources(self._bundle, self._lines, long=self._bundle.long_lines(self._decoding))
-            return [merge_sources(list(parts)) for _, parts in groupby(read, lambda line: line.number)]
+            lines = zip(line_indices(read), read, strict=True)
+            return [merge_sources([part for _, part in own]) for _, own in groupby(lines, itemgetter(0))]
         blocks = chain.from_iterable(block_windows(self._bundle, self._lines, self._packing))
         return read_sources(self._bundle, source_lines(list(blocks)))
 

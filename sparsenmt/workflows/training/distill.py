@@ -23,6 +23,7 @@ from sparsenmt.assemble.methods import required_features
 from sparsenmt.assemble.model_directory import MANIFEST as MODEL_MANIFEST
 from sparsenmt.assemble.model_directory import model_identity, read_recipe
 from sparsenmt.data.features.feature_set import need_tags
+from sparsenmt.data.prepare.chosen_lines import chosen_lines
 from sparsenmt.data.prepare.corpus_files import corpus_names, input_files
 from sparsenmt.data.prepare.survey import survey_text
 from sparsenmt.data.prepared_data import MANIFEST, read_manifest
@@ -131,7 +132,26 @@ class DistilledCorpus:
     def distilled(self) -> Corpus:
         """Return the recipe's corpus with the distilled text instead of its own."""
         paths = {"source": str(self.source.resolve()), "target": str(self.target.resolve())}
-        return self.corpus.model_copy(update={"name": self.name, **paths})
+        return self.corpus.model_copy(update={"name": self.name, **paths, **dict.fromkeys(self.chosen)})
+
+    @property
+    def chosen(self) -> dict[str, int | None]:
+        """The keys of the lines that are translated, and their values; empty: all lines are.
+
+        So they are beside tags or document ids, which belong to the lines of the whole file: `prepare` chooses then.
+        """
+        corpus = self.corpus
+        if corpus.lines is None or corpus.tags is not None or corpus.documents is not None:
+            return {}
+        return {"lines": corpus.lines, "lines_seed": corpus.lines_seed}
+
+    def _write_source(self) -> None:
+        """Write the lines that are translated."""
+        lines = read_lines(self.corpus.source)
+        if self.chosen:
+            used = set(chosen_lines(self.corpus, survey_text(self.corpus.source).lines))
+            lines = (line for number, line in enumerate(lines) if number in used)
+        write_lines(self.source, lines)
 
     def is_complete(self, work: Mapping[str, Any]) -> bool:
         """Return True if the distilled text is complete.
@@ -171,7 +191,7 @@ class DistilledCorpus:
             recipe: the teacher's.
         """
         if not self.source.exists() or survey_text(self.source).sha256 != work["source"]:
-            write_lines(self.source, read_lines(self.corpus.source))
+            self._write_source()
         self._kept(work).write(files=None)
         if not self.target.exists():
             tags, documents = self.corpus.tags, self.corpus.documents
@@ -254,6 +274,7 @@ def _work(request: DistillRequest, corpora: Sequence[DistilledCorpus]) -> dict[s
         found[each.name] = {
             "format": _FORMAT,
             "source": survey_text(each.corpus.source).sha256,
+            **each.chosen,
             "tags": tags,
             "documents": documents,
             "teacher": identity.weights,
