@@ -24,7 +24,7 @@ CPP = (".cpp", ".h")
 
 OPTIONAL_PACKAGES = {
     *("HanTa", "ctranslate2", "matplotlib", "mlflow", "pycld2", "spacy", "stanza", "tokenizers"),
-    *("torch.utils.tensorboard", "trackio", "wandb"),
+    *("jinja2", "markupsafe", "torch.utils.tensorboard", "trackio", "wandb"),
     *("importlib", "rouge_score", "sacrebleu"),  # installed, but slow to load
     *("fcntl", "resource"),  # of the standard library, but not on every system
 }
@@ -47,6 +47,7 @@ REASONS = {
     "sparsenmt.evaluation.contrast.groups": "how items are grouped in tables: no model in it",
     "sparsenmt.evaluation.contrast.translation_suite": "one format of suites a file",
     "sparsenmt.workflows.training.sweep_table": "the layout of tables: nothing is trained or measured in it",
+    **{f"sparsenmt.report.page.{each}": "no HTML in it" for each in ("packed_maps", "page_text", "panel_shapes")},
     "sparsenmt.report.fonts": "scripts, their fonts and packages: nothing is drawn in it, tested alone",
     "sparsenmt.importers.huggingface_search": "the settings of a search: no weights or tokenizers in it, tested alone",
     "sparsenmt.importers.huggingface_tokenizers": "the tokenizers of each family: no weights in it, tested alone",

@@ -171,13 +171,13 @@ def _draw(panel: Panel, axis: Axes) -> dict[str, Artist]:
         found[name] = axis.axhline(height, color="black", linestyle="--", linewidth=1, label=name)
     if "x" in panel.percent:
         axis.xaxis.set_major_formatter(_percent)
-        axis.set_xlim(left=_left_end([x for points in panel.series.values() for x, _ in points]))
+        axis.set_xlim(left=left_end([x for points in panel.series.values() for x, _ in points]))
     if "y" in panel.percent:
         axis.yaxis.set_major_formatter(_percent)
     if panel.style == "steps" and "y" not in panel.percent:
         axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     if panel.x_range is not None:
-        axis.set_xlim(*(panel.x_range if panel.style != "steps" else _without_empty_half(panel)))
+        axis.set_xlim(*(panel.x_range if panel.style != "steps" else range_of_steps(panel)))
     if panel.ticks:
         _set_ticks(panel, axis)
     axis.set_xlabel(label(panel.x_label))
@@ -206,13 +206,13 @@ def _set_ticks(panel: Panel, axis: Axes) -> None:
             text.set(rotation=30, ha="right", rotation_mode="anchor")
 
 
-def _left_end(values: Sequence[float]) -> float | None:
+def left_end(values: Sequence[float]) -> float | None:
     """Return the left end of an axis of shares: 0, unless that leaves half of the axis empty."""
     known = [value for value in values if not math.isnan(value)]
     return None if known and min(known) > max(known) / 2 else 0.0
 
 
-def _without_empty_half(panel: Panel) -> tuple[float, float]:
+def range_of_steps(panel: Panel) -> tuple[float, float]:
     """Return the range of a histogram's axis, without an end that is empty if that is half of it."""
     low, high = panel.x_range or (0.0, 1.0)
     bins = [(x, end) for points in panel.series.values() for (x, y), (end, _) in pairwise(points) if y]

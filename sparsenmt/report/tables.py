@@ -181,10 +181,19 @@ def csv_text(table: Table) -> str:
 
 
 def _shown_table(table: Table) -> str:
-    """Return a title and a table; a single value of ``across`` stands in the title instead of a column."""
+    """Return a title and a table."""
+    title, columns, rows = shown_table(table)
+    return "\n".join([printable(title), _grid(columns, rows)])
+
+
+def shown_table(table: Table) -> tuple[str, list[Column], Sequence[Sequence[Value]]]:
+    """Return the title, columns and rows that a reader sees, with the values of ``across`` as columns.
+
+    A single value of ``across`` stands in the title instead of a column.
+    """
     heads = [] if table.across is None else list(dict.fromkeys(table.column(table.across)))
     title = f"{table.title}: {heads[0]}" if len(heads) == 1 else table.title
-    return "\n".join([printable(title), _grid(*_pivoted(table, heads))])
+    return title, *_pivoted(table, heads)
 
 
 def _pivoted(table: Table, heads: Sequence[Value]) -> tuple[list[Column], Sequence[Sequence[Value]]]:
@@ -206,13 +215,14 @@ def _pivoted(table: Table, heads: Sequence[Value]) -> tuple[list[Column], Sequen
 def _grid(columns: Sequence[Column], rows: Sequence[Sequence[Value]]) -> str:
     """Align the columns, text flush left and numbers flush right, below a line of names."""
     heads = [printable(column.name) for column in columns]
-    texts = [[_shown(value, column.kind) for value, column in zip(row, columns, strict=True)] for row in rows]
+    texts = [[shown_value(value, column.kind) for value, column in zip(row, columns, strict=True)] for row in rows]
     dashes = ["-" * size for size in column_widths([heads, *texts])]
     numbers = [i for i, column in enumerate(columns) if column.kind != "text"]
     return "\n".join(aligned([heads, dashes, *texts], flush_right=numbers))
 
 
-def _shown(value: Value, kind: Kind) -> str:
+def shown_value(value: Value, kind: Kind) -> str:
+    """Return a value as a reader sees it in a column of a kind."""
     if value is None:
         return "-"
     if kind == "text" or isinstance(value, str):
