@@ -48,6 +48,8 @@ _NAMES = {
     "workflows.conversion.export": ("export_model",),
     "workflows.training.finetune": ("FinetuneRequest", "FinetuneResult", "finetune"),
     "workflows.training.prepare": ("prepare",),
+    "workflows.evaluation.report.model_report": ("write_model_report",),
+    "workflows.evaluation.report.report_request": ("ReportRequest",),
     "workflows.evaluation.score": (
         "ModelUse",
         "ScoreOptions",

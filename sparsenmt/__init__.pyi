@@ -44,6 +44,8 @@ from sparsenmt.workflows.training.finetune import (
     finetune as finetune,
 )
 from sparsenmt.workflows.training.prepare import prepare as prepare
+from sparsenmt.workflows.evaluation.report.model_report import write_model_report as write_model_report
+from sparsenmt.workflows.evaluation.report.report_request import ReportRequest as ReportRequest
 from sparsenmt.workflows.evaluation.score import (
     ModelUse as ModelUse,
     ScoreOptions as ScoreOptions,

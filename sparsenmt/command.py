@@ -42,6 +42,7 @@ COMMANDS: EntryTable[CommandEntry] = EntryTable(
         "analyze": CommandEntry("analyze.group", "Report on gates, attention and layers of a model."),
         "analyze-pos": CommandEntry("analyze.pos", "Alias of `sparsenmt analyze pos`."),
         "compare": CommandEntry("compare", "Compare trained models: quality, size, attention, speed."),
+        "report": CommandEntry("report", "Write one page on trained models: scores, sparsity, attention, sentences."),
         "sweep": CommandEntry("sweep", "Train and evaluate the variants of a recipe."),
         "distill": CommandEntry("distill", "Train a student on a teacher's translations."),
         "depth-table": CommandEntry("depth_table", "Measure quality and time at every depth."),

@@ -58,7 +58,6 @@ REASONS = {
     "sparsenmt.model.content_attention": "attention by clusters of keys: no projection in it, tested alone",
     "sparsenmt.engine.kernel_trials": "the problems that are measured for the table of choices: also for its tool",
     "sparsenmt.engine.native_decoder": "a step in one call: an alternative to layer by layer",
-    "sparsenmt.engine.native_engine": "one engine a file",
     "sparsenmt.engine.native_encoder": "an encoder in one call: an alternative to layer by layer",
     "sparsenmt.recipe.checks": "what keys of a recipe mean together; `load` reads them one by one",
     "sparsenmt.recipe.data_sections": "the sections about data; `schema` has the others, and all names",
@@ -71,6 +70,10 @@ REASONS = {
     "sparsenmt.testing.smallest_case": "the search for a smaller case: no rule in it",
     "sparsenmt.training.gradient_buckets": "when and how gradients are summed: knows no loss, tested alone",
     "sparsenmt.workflows.decoding.minimum_risk": "candidates and the choice among them: no input or output in it",
+    **{
+        f"sparsenmt.workflows.evaluation.report.{name}": "one group of sections a file"
+        for name in ("method_figures", "shown_sentences", "translation_quality", "word_quality")
+    },
     "sparsenmt.workflows.evaluation.benchmark.workloads": "what is timed: measures nothing",
 }
 """Module -> why it is a file of its own although a single module, of the same layer, imports it."""

@@ -74,8 +74,8 @@ def measure_by_length(
     references = list(islice(read_lines(reference), session.limit))
     if not references:
         raise UserError("the file has no lines", where=str(reference), hint="Name a file of reference translations.")
-    length = length or ("reference-characters" if is_unspaced(references) else "reference-words")
-    edges = edges or (CHARACTER_EDGES if length.endswith("characters") else EDGES)
+    length = length or usual_length(references)
+    edges = edges or usual_edges(length)
     tokenizes = length.endswith("tokens")
     asked = scoring.tokenize
     scoring, settings = session.scoring_settings(scoring, documents, references, tokenizes=tokenizes)
@@ -102,6 +102,16 @@ def measure_by_length(
         settings={"reference": str(reference), "edges": list(edges), "length": length, **common, **scoring.record()},
         notes=_notes_on_words(length, texts),
     )
+
+
+def usual_length(references: Sequence[str]) -> Length:
+    """Return the length that counts unless another one is asked for."""
+    return "reference-characters" if is_unspaced(references) else "reference-words"
+
+
+def usual_edges(length: Length) -> Sequence[int]:
+    """Return the greatest length of each bucket but the last, unless others are asked for."""
+    return CHARACTER_EDGES if length.endswith("characters") else EDGES
 
 
 def _notes_on_words(length: Length, texts: Sequence[str]) -> list[str]:

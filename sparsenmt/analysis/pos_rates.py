@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from sparsenmt.analysis.gates import RATE_COLUMNS, GatedLine, SparsityRate, overall_rate
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.analysis.text_words import REPORT_REMEDY, UNSPACED
-from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.source_tagger import open_tagger_for_text
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tagging.tagsets import TagSet, report_category, tag_category, unknown_tags_warning
@@ -46,7 +45,8 @@ def measure_pos_rates(
     """
     notes = session.notes_on_filters(needed=True)
     given = [line.tags for line in session.lines if line.tags is not None]
-    sentences = given or _tag(session.lines, tagger, language or session.text_language)
+    texts = [line.text for line in session.lines]
+    sentences = given or tag(texts, tagger, language or session.text_language)
     tagged, warning = categorise(sentences, sentences[0].tagset)
     if warning is not None:
         notify(warning)
@@ -61,10 +61,10 @@ def measure_pos_rates(
     return session.result(made, lambda: curves(panels(found)), settings=origin, notes=notes, caption=_left_out(found))
 
 
-def _tag(lines: Sequence[InputLine], tagger: str, language: str) -> list[TaggedSentence]:
+def tag(lines: Sequence[str], tagger: str, language: str) -> list[TaggedSentence]:
     """Split lines into words, and tag them; UserError if the tagger is not available, or cannot find words."""
     tool = open_tagger_for_text(tagger, language, "--tagger", remedy=REPORT_REMEDY)
-    if tool.needs_spaces and is_unspaced(line.text for line in lines):
+    if tool.needs_spaces and is_unspaced(lines):
         raise UserError(
             f"{UNSPACED}, and {tagger} finds words between spaces",
             where="--tagger",
@@ -73,8 +73,8 @@ def _tag(lines: Sequence[InputLine], tagger: str, language: str) -> list[TaggedS
     sentences = []
     with progress_bar("tag", len(lines)) as advance:
         for line in lines:
-            words = tool.tokenize(line.text)
-            sentences.append(TaggedSentence(tuple(words), tuple(tool.tag(words)), text=line.text, tagset=tool.tagset))
+            words = tool.tokenize(line)
+            sentences.append(TaggedSentence(tuple(words), tuple(tool.tag(words)), text=line, tagset=tool.tagset))
             advance(1)
     return sentences
 

@@ -448,7 +448,11 @@ class AnalyzedModel:
         return found
 
     def gates(self) -> list[GatedLine]:
-        """Compute the gates of the sources, in their order."""
+        """Compute the gates of the sources, in their order; once, if several reports read them."""
+        return self._gates
+
+    @cached_property
+    def _gates(self) -> list[GatedLine]:
         with self.batches("gates") as text:
             return gated_lines(text)
 

@@ -12,6 +12,7 @@ file                                       asked       results
 ``selector.json`` of a model               ``asked``   the depth selector: `depth_selector.selector`
 ``train-N.json`` of distilled text         ``work``    ``files``: `workflows.distill`
 ``evaluation/TEXT.json`` of a model        ``key``     outputs, scores, attention, tests: `workflows.evaluation_file`
+``.NAME.sections/`` beside a report        ``work``    ``section``: `workflows.evaluation.report`
 ``sweep.json`` of a variant of a sweep     all of it   the model directory: `workflows.sweep`
 =========================================  ==========  ===============================================================
 """

@@ -100,6 +100,14 @@ def compare_models(request: CompareRequest) -> Report:
     Raises:
         UserError: an option, a file or a model is not what it must be.
     """
+    comparison = measure_models(request)
+    made = comparison.report()
+    request.files.write(made, comparison.draw)
+    return made
+
+
+def measure_models(request: CompareRequest) -> ModelComparison:
+    """Measure what `compare_models` reports; errors are the same."""
     everybody, wanted = list(request.models), request.baseline
     if wanted is not None and all(model.resolve() != wanted.resolve() for model in everybody):
         everybody.insert(0, wanted)
@@ -115,11 +123,8 @@ def compare_models(request: CompareRequest) -> Report:
         _experiment_models(labels, recipes, baseline), scoring, request.test, request, request.attention
     )
     found = {model.name: experiment.measure(model, text) for model in experiment.models}
-    speeds = _decoding_speeds(labels, text, request) if request.speed and isinstance(text, TestText) else {}
-    comparison = ModelComparison(request, experiment, text, baseline, found, speeds)
-    made = comparison.report()
-    request.files.write(made, comparison.draw)
-    return made
+    speeds = decoding_speeds(labels, text, request) if request.speed and isinstance(text, TestText) else {}
+    return ModelComparison(request, experiment, text, baseline, found, speeds)
 
 
 def _experiment_models(
@@ -190,7 +195,7 @@ def _text_and_scoring(
     return text, agreed_scoring(text, scoring, recipes)[0]
 
 
-def _decoding_speeds(
+def decoding_speeds(
     models: Mapping[str, Path], text: TestText, request: CompareRequest
 ) -> dict[str, DecodingTime[list[TranslatedLine]]]:
     """Time models in turns on the first lines of a text; returns the seconds for each target token, `</s>` included.

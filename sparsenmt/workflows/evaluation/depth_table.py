@@ -7,6 +7,7 @@ Translations are cached below ``translations/`` of the output directory, in a di
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
@@ -47,7 +48,7 @@ from sparsenmt.recipe.schema import Decoding
 from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles, WrittenTable
 from sparsenmt.report.plots import describe, value_maps
-from sparsenmt.report.tables import render
+from sparsenmt.report.tables import Report, render
 from sparsenmt.storage.files import directory_lock, explain_directory_errors, make_directories
 from sparsenmt.training.training_log import training_time
 from sparsenmt.workflows.decoding.depth_choice import check_layers, warn_untrained
@@ -132,13 +133,26 @@ def depth_table(request: DepthTableRequest) -> WrittenTable:
     Raises:
         UserError: an option, a model or the text is invalid.
     """
+    with _measured(request) as (table, grids):
+        return table.write(grids)
+
+
+def depth_report(request: DepthTableRequest) -> Report:
+    """Return the report of `depth_table`, which is not written; errors are the same."""
+    with _measured(request) as (table, grids):
+        return table.report(grids)
+
+
+@contextmanager
+def _measured(request: DepthTableRequest) -> Iterator[tuple[_DepthTable, list[DepthGrid]]]:
+    """Yield the scored and timed translations at every depth, while the output directory is locked."""
     request.use_processors()
     table = _DepthTable(request)
     with resumable("the depths that were translated are kept"):
         with explain_directory_errors(request.output, another="--output"):
             make_directories(request.output)
         with directory_lock(request.output, "writes a depth table there"):
-            return table.write(table.measure_time(table.score(table.translate())))
+            yield table, table.measure_time(table.score(table.translate()))
 
 
 class _DepthTable:
@@ -320,15 +334,17 @@ class _DepthTable:
             found.append(SystemSize(system.name, len(models), parameters, training, times[-1], system.separate))
         return found
 
+    def report(self, grids: Sequence[DepthGrid]) -> Report:
+        """Return the tables."""
+        made = report(self.text.name, grids, self._time_reference(grids), self.sizes())
+        return replace(made, settings={**made.settings, **self.scoring.record()})
+
     def write(self, grids: Sequence[DepthGrid]) -> WrittenTable:
         """Write the tables and the plot."""
-        reference = self._time_reference(grids)
-        title, output, sizes = self.text.name, self.request.output, self.sizes()
-        made = report(title, grids, reference, sizes)
-        made, shown = replace(made, settings={**made.settings, **self.scoring.record()}), render(made)
-        systems = ", ".join(each.name for each in self.systems)
-        drawn = f"quality and decoding time at every depth\n{systems}; text: {title}"
-        files = ReportFiles.in_folder(output, "table", self.request.plot)
+        made, reference = self.report(grids), self._time_reference(grids)
+        shown, systems = render(made), ", ".join(each.name for each in self.systems)
+        drawn = f"quality and decoding time at every depth\n{systems}; text: {self.text.name}"
+        files = ReportFiles.in_folder(self.request.output, "table", self.request.plot)
         written = files.write(made, lambda: describe(value_maps(heat_maps(grids, reference)), drawn), shown)
         return WrittenTable(shown, written)
 
