@@ -85,29 +85,29 @@ TOP = "(top)"
 """The name of the package's modules that lie in no folder of it."""
 
 BUDGETS: dict[str, tuple[int, int]] = {
-    "(top)": (1_010, 0),
-    "analysis": (4_770, 0),
+    "(top)": (1_020, 0),
+    "analysis": (4_790, 0),
     "api": (890, 0),
-    "assemble": (1_740, 0),
-    "commands": (3_300, 0),
-    "data": (9_630, 0),
-    "decoding": (4_210, 0),
+    "assemble": (1_790, 0),
+    "commands": (3_360, 0),
+    "data": (9_740, 0),
+    "decoding": (4_280, 0),
     "depth_selector": (1_140, 0),
     "engine": (2_410, 0),
-    "evaluation": (3_040, 0),
+    "evaluation": (3_200, 0),
     "export": (830, 0),
     "importers": (2_960, 0),
     "model": (4_730, 0),
     "native": (2_750, 3_170),
     "plugins": (610, 0),
-    "process": (1_100, 0),
+    "process": (1_130, 0),
     "recipe": (4_240, 0),
-    "report": (1_370, 0),
+    "report": (2_420, 0),
     "sparsity": (3_090, 920),
     "storage": (1_690, 0),
-    "testing": (2_940, 0),
+    "testing": (2_950, 0),
     "training": (2_890, 0),
-    "workflows": (9_400, 0),
+    "workflows": (11_070, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 
@@ -135,7 +135,7 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 70_660,
+    "lines": 73_870,
     "lines_of_cpp": 4_090,
     "kernel_importers": 1,
 }
