@@ -31,7 +31,7 @@ KERNEL_TESTS := tests/native/test_kernels.py tests/native/test_steps.py tests/na
 # One thread a process: the test processes share the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: help venv kernels demo wheel plugin test test-all test-slow processors sanitize mutants lint check format bench gpu docs claims gallery demo-corpus clean distclean
+.PHONY: help venv kernels demo wheel release plugin test test-all test-slow processors sanitize mutants lint check format bench gpu docs claims gallery demo-corpus clean distclean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /|/' | while IFS='|' read -r name text; do \
@@ -57,6 +57,11 @@ demo: venv  ## Prepare, train, decode and score on the built-in demo corpus
 wheel: $(STAMP)  ## Build a wheel with compiled kernels into dist/
 	SPARSENMT_WHEEL_KERNELS=1 "$(BIN)/python" -m pip wheel --quiet --disable-pip-version-check --no-deps \
 		--wheel-dir dist .
+
+# TRIAL=1: also where the changelog is not ready.
+release: $(STAMP)  ## Build, check and try the files of a release on Python 3.11, 3.12 and 3.13; uploads nothing
+	"$(BIN)/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt auditwheel build twine
+	"$(BIN)/python" -m tools.release $(if $(TRIAL),--trial)
 
 # Far from the checkout, so that only what is installed can be imported.
 plugin: $(STAMP)  ## Install a wheel and the template of a plugin into a fresh environment, and check the plugin there

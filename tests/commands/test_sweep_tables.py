@@ -214,8 +214,8 @@ def test_differences_within_the_scatter_of_seeds_are_marked() -> None:
     assert notes(layout, found, test) == [
         f"* significantly worse than system dense, + better, in cells of one seed: p < 0.05, {test}",
         f"~ difference from system dense {scatter}",
-        "* worse, + better, in cells of several seeds: p < 0.05; [95% interval]: paired t-test of the differences of the "
-        "same seed",
+        "* worse, + better, in cells of several seeds: p < 0.05; [95% interval]: paired t-test of the differences of "
+        "the same seed",
         "mean ± sample standard deviation over 3 seeds; (n): over n of them",
     ]
     variants, means = report("s", "Title", found, ["system", "k", "seed"]).tables

@@ -238,9 +238,9 @@ class _Preparation:
     def _warn_of_few_lines(self) -> None:
         """Warn about corpora that have fewer lines than `lines` takes of them."""
         for number, (corpus, total) in enumerate(zip(self._corpora, self._inputs.lines, strict=True)):
-            if corpus.lines is not None and corpus.lines > total:
-                counts = f"{self._names[number]} has {total:,} lines, fewer than {corpus.lines:,}"
-                notify(f"warning: data.train.{number}.lines: {counts}: all are used")
+            if (corpus.lines or 0) > total:
+                counts = f"{total:,} lines, fewer than {corpus.lines:,}: all are used"
+                notify(f"warning: data.train.{number}.lines: {self._names[number]} has {counts}")
 
     def run(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Run the stages that are not finished, and return the manifest."""
