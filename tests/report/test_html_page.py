@@ -196,12 +196,15 @@ def test_parts_of_a_text() -> None:
         ((0.0, 0.0), [("word", True)]),
         ((0.2, 1.0), [("word", False)]),
         ((0.0, 0.3), [("wo", True), ("rd", False)]),
+        ((0.0, 0.0, 0.3), [("wo", True), ("rd", False)]),
         ((0.3, 0.0, 0.0, 1.0), [("wo", False), ("rd", True), ("s", False)]),
         ((), [("word", False)]),
     ],
 )
 def test_words_are_dropped_where_their_gates_are_0(gates: tuple[float, ...], shown: list[tuple[str, bool]]) -> None:
-    word = MarkedWord("word", ("wo", "rd") if len(gates) < 3 else ("wo", "r", "d", "s"), gates, "NOUN")
+    word = MarkedWord(
+        "word", {3: ("▁", "wo", "rd"), 4: ("▁wo", "r", "d", "s")}.get(len(gates), ("wo", "rd")), gates, "NOUN"
+    )
     assert [(part.text, part.marked) for part in word_parts(word)] == shown
     assert word_note(word) == (
         "NOUN, gate " + ", ".join(f"{gate:.2g}" for gate in gates) if {0.2, 0.3} & {*gates} else "NOUN"

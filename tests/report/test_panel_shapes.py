@@ -91,6 +91,12 @@ def test_long_curves_are_thinned_to_their_last_point() -> None:
     assert one.line.endswith(one.line.split("L")[-1]) and not one.marks
 
 
+def test_a_model_has_one_colour_in_all_panels() -> None:
+    models = ("a", "b", "c")
+    assert [one.index for one in panel_shapes(Panel("x", "y", {"c": POINTS, "b": POINTS}), models).series] == [2, 1]
+    assert [one.index for one in panel_shapes(Panel("x", "y", {"c": POINTS, "mean": []}), models).series] == [0, 1]
+
+
 def test_a_point_without_a_line_has_a_mark() -> None:
     one, two = panel_shapes(Panel("x", "y", {"a": [(1.0, 2.0), (2.0, None)], "b": POINTS}, style="lines")).series
     assert (len(one.marks), len(two.marks)) == (1, 0)

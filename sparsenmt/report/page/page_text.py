@@ -13,6 +13,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from sparsenmt.data.vocabulary import SPACE
 from sparsenmt.errors import printable, printable_lines
 from sparsenmt.report.page.document import MarkedWord
 
@@ -76,5 +77,7 @@ def word_parts(word: MarkedWord) -> tuple[ShownPart, ...]:
     gone = [gate == 0 for gate in word.gates]
     if len(set(gone)) < 2:
         return (ShownPart(word.text, bool(gone) and gone[0]),)
-    turns = groupby(zip(word.tokens, gone, strict=True), key=itemgetter(1))
-    return tuple(ShownPart("".join(token for token, _ in own), dropped) for dropped, own in turns)
+    tokens = (word.tokens[0].removeprefix(SPACE), *word.tokens[1:])
+    turns = groupby(zip(tokens, gone, strict=True), key=itemgetter(1))
+    parts = (ShownPart("".join(token for token, _ in own), dropped) for dropped, own in turns)
+    return tuple(part for part in parts if part.text)

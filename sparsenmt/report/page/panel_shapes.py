@@ -6,7 +6,7 @@ The template `panel.svg` draws them. A panel means what it means in `report.plot
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from sparsenmt.report.columns import width
@@ -91,8 +91,12 @@ class PanelShapes:
     level: float | None
 
 
-def panel_shapes(panel: Panel) -> PanelShapes:
-    """Lay a panel out."""
+def panel_shapes(panel: Panel, models: Sequence[str] = ()) -> PanelShapes:
+    """Lay a panel out.
+
+    Args:
+        models: labels in the order of their colours, which series of these names have in every panel.
+    """
     texts = [tuple(shortened(line, _LONGEST_TICK) for line in name.split("\n")) for _, name in panel.ticks]
     longest = max((width(line) for lines in texts for line in lines), default=0)
     across = max(NARROW, min(_WIDEST, round(len(texts) * (longest + 1) * _LETTER) + 80))
@@ -109,7 +113,11 @@ def panel_shapes(panel: Panel) -> PanelShapes:
     x_ticks = [(x.place(value), text) for (value, _), text in zip(panel.ticks, texts, strict=True)] or [
         (x.place(value), (tick_text(value, percent="x" in panel.percent),)) for value in x.ticks(6)
     ]
-    series = [_series_shapes(panel, i, name, x, y) for i, name in enumerate(panel.series)]
+    of_models = set(panel.series) <= set(models)
+    series = [
+        replace(_series_shapes(panel, i, name, x, y), index=models.index(name) if of_models else i)
+        for i, name in enumerate(panel.series)
+    ]
     y_ticks = tuple(zip(map(y.place, y.ticks(6)), y_texts, strict=True))
     level = None if panel.level is None else y.place(panel.level[1])
     edges = (left, across - 12.0, 12.0, bottom)
