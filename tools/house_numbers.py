@@ -70,10 +70,7 @@ REASONS = {
     "sparsenmt.testing.smallest_case": "the search for a smaller case: no rule in it",
     "sparsenmt.training.gradient_buckets": "when and how gradients are summed: knows no loss, tested alone",
     "sparsenmt.workflows.decoding.minimum_risk": "candidates and the choice among them: no input or output in it",
-    **{
-        f"sparsenmt.workflows.evaluation.report.{name}": "one group of sections a file"
-        for name in ("method_figures", "shown_sentences", "translation_quality", "word_quality")
-    },
+    **{f"sparsenmt.workflows.evaluation.report.{n}": "sections" for n in ("figures", "quality", "sentences", "words")},
     "sparsenmt.workflows.evaluation.benchmark.workloads": "what is timed: measures nothing",
 }
 """Module -> why it is a file of its own although a single module, of the same layer, imports it."""

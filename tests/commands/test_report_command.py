@@ -18,9 +18,9 @@ from sparsenmt.evaluation.depth_oracle import sentence_chrf
 from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.report.page.document import Document, ReportSection, SentenceWords, read_document
-from sparsenmt.workflows.evaluation.report import method_figures, report_request, shown_sentences, word_quality
+from sparsenmt.workflows.evaluation.report import figures, report_request, sentences, words
+from sparsenmt.workflows.evaluation.report.quality import dense_twin, different_spans
 from sparsenmt.workflows.evaluation.report.report_data import ReportData
-from sparsenmt.workflows.evaluation.report.translation_quality import dense_twin, different_spans
 from tests.analysis.support import add_gates
 from tests.commands.support import Run
 from tests.evaluation.contrast.support import LINGEVAL, write_json
@@ -177,13 +177,13 @@ def test_attention_is_shown_of_as_many_sentences_as_may_be(
     command: Run, models: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ("model", *TEXTS[:2], "--target", "corpus/test.de", "--sentences", "6")
-    monkeypatch.setattr(shown_sentences, "MOST_WEIGHTS", 20_000)
+    monkeypatch.setattr(sentences, "MOST_WEIGHTS", 20_000)
     some = next(each for each in report(command, *arguments).sections if each.name == "maps")
     weights = sum(len(row) for each in some.attention for head in each.maps for row in head.weights)
     numbers = {each.number for each in some.attention}
     assert weights <= 20_000 and 0 < len(numbers) < 6
     assert f"attention of {len(numbers)} of them, which have 20,000 weights or fewer together" in some.notes
-    monkeypatch.setattr(shown_sentences, "MOST_WEIGHTS", 10)
+    monkeypatch.setattr(sentences, "MOST_WEIGHTS", 10)
     none = next(each for each in report(command, *arguments).sections if each.name == "maps")
     assert not none.attention and "every sentence has more than 10 attention weights" in none.missing
 
@@ -196,7 +196,7 @@ def test_the_depths_that_a_selector_chooses(command: Run, models: list[str], mon
             return [self.depths[len(tokens) % 2] for tokens in sentences]
 
     Path("tied/selector").mkdir()
-    monkeypatch.setattr(method_figures, "open_selector", lambda *given: Chooser())
+    monkeypatch.setattr(figures, "open_selector", lambda *given: Chooser())
     made = {each.name: each for each in report(command, "tied", *TEXTS[:2], "--sentences", "1").sections}
     rows = tables(made["chosen-depths"])["chosen"]
     assert [(row["encoder_layers"], row["decoder_layers"]) for row in rows] == list(Chooser.depths)
@@ -221,7 +221,7 @@ def test_the_same_command_writes_the_same_bytes(command: Run, models: list[str])
 
 def test_an_interrupted_report_resumes(command: Run, models: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["gated", *TEXTS[:2], "--sentences", "3"]
-    real, calls = shown_sentences.map_attention, list[str]()
+    real, calls = sentences.map_attention, list[str]()
 
     def stopped(*_given: object) -> ReportSection:
         raise Interrupted(signal.SIGINT)
@@ -230,13 +230,13 @@ def test_an_interrupted_report_resumes(command: Run, models: list[str], monkeypa
         calls.append(section.name)
         return rates(data, section)
 
-    rates = method_figures.densities
-    monkeypatch.setattr(method_figures, "densities", noting)
-    monkeypatch.setattr(shown_sentences, "map_attention", stopped)
+    rates = figures.densities
+    monkeypatch.setattr(figures, "densities", noting)
+    monkeypatch.setattr(sentences, "map_attention", stopped)
     result = command("report", *arguments, *FAST)
     assert result.code == 130 and "the sections that are finished are kept" in result.err, result.err
     assert Path(".r.html.sections/density.json").is_file() and not Path("r.html").exists()
-    monkeypatch.setattr(shown_sentences, "map_attention", real)
+    monkeypatch.setattr(sentences, "map_attention", real)
     resumed = report(command, *arguments)
     assert calls == ["density"]
     report(command, *arguments)
@@ -321,5 +321,5 @@ def test_stretches_that_differ() -> None:
 
 
 def test_the_bands_of_frequency() -> None:
-    names = word_quality._bands(word_quality.FREQUENCIES)
+    names = words._bands(words.FREQUENCIES)
     assert names == ["0", "1", "2", "3", "4", "5 to 9", "10 to 99", "100 to 999", "1000 and more"]

@@ -21,10 +21,18 @@ SHORT = (
     "training.validation.every=150",
     "training.save_every=150",
     "training.average_last=0",
+    "training.batch_tokens=256",
+    "training.validation.max_sentences=20",
     "training.log_every=25",
 )
-GATES = ("--updates", "40", "model.memory.0.init_log_alpha=-1", "training.validation.every=40")
-MOST_LINES = 200
+GATES = (
+    "--updates",
+    "40",
+    "model.memory.0.init_log_alpha=-1",
+    "training.validation.every=40",
+    "training.batch_tokens=256",
+)
+MOST_LINES = 60
 
 
 @pytest.fixture(scope="module")

@@ -35,11 +35,7 @@ from sparsenmt.storage.files import (
     sha256_text,
 )
 from sparsenmt.storage.kept_work import KeptWork
-from sparsenmt.workflows.evaluation.report import method_figures as figures
-from sparsenmt.workflows.evaluation.report import model_facts
-from sparsenmt.workflows.evaluation.report import shown_sentences as sentences
-from sparsenmt.workflows.evaluation.report import translation_quality as quality
-from sparsenmt.workflows.evaluation.report import word_quality as words
+from sparsenmt.workflows.evaluation.report import facts, figures, quality, sentences, words
 from sparsenmt.workflows.evaluation.report.report_data import ReportData, missing_part
 from sparsenmt.workflows.evaluation.report.report_request import ReportRequest
 
@@ -168,8 +164,8 @@ def section_makers(data: ReportData, folder: Path) -> list[SectionMaker]:
     """Return the sections in their order; ``folder``: for the translations of a depth table."""
     analyze = partial(_analysis, data)
     return [
-        SectionMaker(ReportSection("models", "Models", "Models"), model_facts.describe_models, kept=False),
-        SectionMaker(ReportSection("training", "Training", "Models"), model_facts.draw_training, kept=False),
+        SectionMaker(ReportSection("models", "Models", "Models"), facts.describe_models, kept=False),
+        SectionMaker(ReportSection("training", "Training", "Models"), facts.draw_training, kept=False),
         *_of_quality(data),
         analyze("pos", "Sparsity by part of speech", figures.rates_by_tag, "--tagger", data.request.tagger),
         analyze("position", "Sparsity by position in the word", figures.rates_by_position),

@@ -19,7 +19,7 @@ from sparsenmt.report.plots import Panel, Points
 from sparsenmt.report.tables import Table, Value, columns
 from sparsenmt.workflows.evaluation.compare import decoding_speeds
 from sparsenmt.workflows.evaluation.reference_texts import TestText
-from sparsenmt.workflows.evaluation.report.model_facts import kernels_of, sparsity_methods
+from sparsenmt.workflows.evaluation.report.facts import kernels_of, sparsity_methods
 from sparsenmt.workflows.evaluation.report.report_data import ReportData
 
 _WORD = re.compile(r"\S+")
