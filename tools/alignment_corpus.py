@@ -12,12 +12,12 @@ in the text that models are trained on. Ends with one line of JSON: the alignmen
 
 from __future__ import annotations
 
+import argparse
 import html
 import json
 import math
 import os
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -28,8 +28,11 @@ from sparsenmt.data.word_links import Link, parse_links
 from sparsenmt.evaluation.alignment_error import AlignmentError
 
 SIDES = ("de", "en")
-_SIGNS = re.compile(r"([^\w\s'’-])")
-_QUOTE = re.compile(r"[’'](?=s\b)|(?<=\w)[’'](?!\w)|(?<!\w)[’'](?=\w)")
+_SIGNS = re.compile(r"([^\w\s'-])")
+_WRITTEN = str.maketrans({"’": "'", "‘": "'", "\xad": None})
+_DAMAGED = "\ufffd"  # in the place of a character that was lost
+_QUOTE = re.compile(r"'(?=s\b)|(?<=\w)'(?!\w)|(?<!\w)'(?=\w)")
+_OPENING = re.compile(r"(?<!\S)'(?=\w)(?!(?:s|t|re|ve|ll|d|m)\b)")  # a quotation mark, and no part of a word
 _DIAGONAL = 4.0  # how fast the prior falls with the distance from the diagonal
 _LONGEST = 60  # words of a sentence
 _DEV = 554  # lines of `dev` that validate; the others are trained on
@@ -38,10 +41,14 @@ _NEIGHBOURS = [(a, b) for a in (-1, 0, 1) for b in (-1, 0, 1) if a or b]
 
 
 def tokenised(line: str) -> str:
-    """Return a line in lower case, with signs apart from words; hyphens stay in words, and 's is a word."""
-    text = _SIGNS.sub(r" \1 ", html.unescape(line).lower())
+    """Return a line in lower case, with signs apart from words; hyphens stay in words, and 's is a word.
+
+    Apostrophes are of one kind, and hyphens that are not seen are left out.
+    """
+    text = _SIGNS.sub(r" \1 ", html.unescape(line).translate(_WRITTEN).lower())
     text = re.sub(r"(\d) ([.,]) (\d)", r"\1\2\3", text)
-    return " ".join(_QUOTE.sub(" '", text).replace("' s ", "'s ").split())
+    text = _QUOTE.sub(" '", text).replace("' s ", "'s ")
+    return " ".join(_OPENING.sub("' ", text).split())
 
 
 def word_ids(texts: Iterable[Sequence[str]]) -> list[list[int]]:
@@ -100,7 +107,7 @@ def main(data: Path, output: Path) -> None:
         lines = zip(*(read_lines(data / f"{name}.{side}.gz") for side in SIDES), strict=True)
         for pair in islice(lines, first, _DEV if part == "dev" else None):
             own = pair if part == "gold" else (tokenised(pair[0]), tokenised(pair[1]))
-            if part != "train" or all(0 < len(text.split()) <= _LONGEST for text in own):
+            if part != "train" or all(0 < len(text.split()) <= _LONGEST and _DAMAGED not in text for text in own):
                 parts[part].append(own)
     both = [*parts["train"], *parts["gold"]]
     ids = [word_ids(texts) for texts in zip(*([text.split() for text in pair] for pair in both), strict=True)]
@@ -119,4 +126,6 @@ def main(data: Path, output: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(os.environ.get("SPARSENMT_DATA", "data")), Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="folder that is written")
+    main(Path(os.environ.get("SPARSENMT_DATA", "data")), parser.parse_args().folder)

@@ -1,7 +1,8 @@
 """Hugging Face Transformers: small models with random weights, and what they compute.
 
-``python transformers_models.py make FOLDER`` writes one model of each variant, ``python transformers_models.py run
-FOLDER...`` computes ``outputs.safetensors`` of folders that have a model and ``inputs.safetensors``. The worker of
+``python transformers_models.py make FOLDER`` writes one model of each variant. ``python transformers_models.py run
+FOLDER...`` computes ``outputs.safetensors`` of folders that have a model and ``inputs.safetensors``, and ``constrain``
+in the place of ``run`` ``constrained.safetensors``: searches with given prefixes, and assisted ones. The worker of
 ``benchmarks/import_parity.py``, which also made ``tests/importers/golden``.
 """
 
@@ -188,6 +189,39 @@ def run(folder: Path) -> None:
     save_file({name: tensor.contiguous() for name, tensor in found.items()}, folder / "outputs.safetensors")
 
 
+@torch.no_grad()
+def constrain(folder: Path) -> None:
+    """Compute greedy and beam search of outputs that begin with given tokens, and greedy search with an assistant.
+
+    The assistant has the first layer of the decoder alone.
+    """
+    given = load_file(folder / "inputs.safetensors")
+    sizes = [row % 4 for row in range(len(LENGTHS))]
+    model, assistant = (
+        transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval() for _ in range(2)
+    )
+    search = {"suppress_tokens": given["never"].tolist(), "max_length": NEW_TOKENS + 1}
+
+    def allowed(row: int, tokens: Tensor) -> list[int]:
+        if len(tokens) > sizes[row]:
+            return list(range(model.config.vocab_size))
+        return [int(given["target"][row, len(tokens)])]
+
+    found = {"prefixes": torch.tensor(sizes)}
+    for name, beam in (("greedy", 1), ("beam", BEAM)):
+        batch = {"input_ids": given["source"], "attention_mask": given["valid"].long(), "num_beams": beam}
+        found[name] = model.generate(**batch, **search, prefix_allowed_tokens_fn=allowed, early_stopping=beam > 1)
+    decoder = assistant.decoder if hasattr(assistant, "decoder") else assistant.model.decoder
+    layers = "block" if hasattr(decoder, "block") else "layers"
+    setattr(decoder, layers, getattr(decoder, layers)[:1])
+    rows = []
+    for row, length in enumerate(LENGTHS):
+        own = model.generate(given["source"][row : row + 1, :length], **search, num_beams=1, assistant_model=assistant)
+        rows.append(own[0])
+    found["assisted"] = torch.nn.utils.rnn.pad_sequence(rows, True, model.config.pad_token_id)
+    save_file({name: tensor.contiguous() for name, tensor in found.items()}, folder / "constrained.safetensors")
+
+
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
@@ -196,4 +230,4 @@ if __name__ == "__main__":
         make(Path(names[0]))
     else:
         for each in names:
-            run(Path(each))
+            {"run": run, "constrain": constrain}[command](Path(each))

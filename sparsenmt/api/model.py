@@ -48,7 +48,7 @@ from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe.choices import DecodingDtype, is_device_name
-from sparsenmt.recipe.model_use import check_language_model
+from sparsenmt.recipe.model_use import check_language_model, check_translates
 from sparsenmt.recipe.schema import Decoding, Recipe
 from sparsenmt.training.checkpoints import average_weights, find_checkpoints
 from sparsenmt.workflows.decoding.input_text import warn_of_single_lines
@@ -360,8 +360,7 @@ class Model:
     # --- what the methods share ------------------------------------------------------------------------------------
 
     def _check_translates(self, hint: str) -> None:
-        if self.recipe.data.is_language_model:
-            raise UserError("this is a language model", where=str(self.directory), hint=hint)
+        check_translates(self.recipe, self.directory, hint)
 
     def _search_options(self, options: DecodingOptions, n_best: int) -> Decoding:
         check_names(options, DecodingOptions.__annotations__)

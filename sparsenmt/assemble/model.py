@@ -18,7 +18,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.model.adapters import add_adapters
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.freeze import freeze
-from sparsenmt.model.layers import BlockOptions, SiteHeads
+from sparsenmt.model.layers import BlockOptions, SiteHeads, head_size
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import ContentPattern, MemoryFilter, Recurrence, ScoreTerm, Span, Transform
 from sparsenmt.model.stacks import SiteModules
@@ -124,7 +124,7 @@ def step_method(
     choice: MethodChoice = getattr(site, socket)
     context: dict[str, Any] = {"site": name, "heads": heads}
     if socket in ("position", "pattern"):
-        size = model.head_size or model.dimension // (site.heads.count or model.heads)
+        size = head_size(model.dimension, site.heads.count or model.heads, model.head_size)
         context |= {"size": size, "dimension": model.dimension}
     if socket in ("position", "pattern") or registry.get(socket, choice.name).shares:
         context["place"] = MethodPlace(step, block, shared)

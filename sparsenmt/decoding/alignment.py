@@ -211,7 +211,7 @@ class ReadTarget:
 def align_targets(
     bundle: Bundle, targets: Sequence[ReadTarget], options: Decoding, heads: AttentionHeads = LAST_LAYER
 ) -> list[AlignedPair]:
-    """Align the words of sources and targets.
+    """Align the words of sources and targets; without tokens on one of the sides nothing is read, and there is no link.
 
     Args:
         options: the size of a batch, and the layers that run.
@@ -219,11 +219,16 @@ def align_targets(
     Raises:
         UserError: a batch does not fit into memory.
     """
-    found: dict[int, AlignedPair] = {}
-    for i, weights, closed in attention_along(bundle, targets, options, heads):
-        source = source_places(bundle.tokenizers.source, targets[i].source)
-        found[i] = AlignedPair(weights, closed, source, target_places(bundle.tokenizers.target, targets[i]))
-    return [found[i] for i in range(len(targets))]
+    read = [i for i, each in enumerate(targets) if each.tokens and not each.source.empty]
+    along = attention_along(bundle, [targets[i] for i in read], options, heads)
+    found = {read[i]: (weights, closed) for i, weights, closed in along}
+    result = []
+    for i, each in enumerate(targets):
+        size = len(each.source.ids)
+        weights, closed = found.get(i, (np.zeros((len(each.tokens), size)), np.zeros(size, dtype=np.bool_)))
+        source = source_places(bundle.tokenizers.source, each.source)
+        result.append(AlignedPair(weights, closed, source, target_places(bundle.tokenizers.target, each)))
+    return result
 
 
 def source_places(tokenizer: Tokenizer, line: SourceLine, units: Sequence[Span] | None = None) -> WordPlaces:
@@ -297,7 +302,8 @@ def _read_along(
         if not heads.layers:
             kept.clear()
         if not heads.layers or seen.step + 1 in heads.layers:
-            own = seen.weights[:, [head - 1 for head in heads.heads]] if heads.heads else seen.weights
+            shares = seen.shares  # each head counts as much as the others
+            own = shares[:, [head - 1 for head in heads.heads]] if heads.heads else shares
             kept[seen.step] = own.double().mean(1)
 
     with bundle.model.listen(keep):

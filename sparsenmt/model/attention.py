@@ -135,17 +135,20 @@ class HeadRecorder:
 
     def __init__(self, head: int) -> None:
         self._head = head
-        self._last: tuple[Tensor, Tensor] | None = None
+        self._last: tuple[Tensor, Tensor, Tensor] | None = None
 
     def record(self, q: Tensor, k: Tensor, keys: Keys, transform: Transform) -> None:
-        """Keep the scores of queries q (B, L, Q, E) and keys k (B, L, K, E)."""
+        """Keep the scores of queries q (B, L, Q, E) and keys k (B, L, K, E); ``keys`` must be restricted."""
+        seen = keys.visible()
         own, other = at_least_single(q[:, self._head]), at_least_single(k[:, self._head])
         with torch.no_grad():
             weights = weigh(q, k, keys, transform)[:, self._head]
-        self._last = own @ other.transpose(1, 2) * q.shape[-1] ** -0.5, weights
+        scores = own @ other.transpose(1, 2) * q.shape[-1] ** -0.5
+        # A pattern may decide for each head.
+        self._last = scores, weights, seen[:, min(self._head, seen.shape[1] - 1)].expand_as(scores)
 
-    def take(self) -> tuple[Tensor, Tensor] | None:
-        """Return scores and weights, (B, Q, K) each, of the last forward pass, and forget them; None: it had none."""
+    def take(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return what `protocol.RecordedHead` says of the last forward pass, and forget it; None: it had none."""
         last, self._last = self._last, None
         return last
 

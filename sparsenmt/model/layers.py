@@ -50,6 +50,11 @@ class BlockOptions:
         return self.layer_norm() if wanted else nn.Identity()
 
 
+def head_size(dimension: int, heads: int, chosen: int | None) -> int:
+    """Return the size of a head: the chosen one, or the dimension over the number of heads."""
+    return chosen or dimension // heads
+
+
 @dataclass(frozen=True)
 class SiteHeads:
     """The heads of one attention site."""
@@ -143,7 +148,7 @@ class TransformerBlock(nn.Module):
 
     @staticmethod
     def _attention(options: BlockOptions, heads: SiteHeads) -> MultiHeadAttention:
-        size = options.head_size or options.dimension // heads.count
+        size = head_size(options.dimension, heads.count, options.head_size)
         return MultiHeadAttention(
             options.dimension, heads.count, size, fixed=heads.fixed, dropout=options.attention_dropout
         )

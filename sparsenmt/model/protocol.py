@@ -151,8 +151,11 @@ class ExitRule(Protocol):
 class RecordedHead(Protocol):
     """A learned head of attention whose scores training reads."""
 
-    def take(self) -> tuple[Tensor, Tensor] | None:
-        """Return scores, with their gradient, and weights of the last forward pass, (B, Q, K) each; None: no pass."""
+    def take(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return scores, with their gradient, weights, and the keys that are seen, of the last forward pass.
+
+        (B, Q, K) each; None: there was no pass.
+        """
         ...
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import PurePath
 
 from sparsenmt.recipe.contradiction import Contradiction, named_keys
 from sparsenmt.recipe.errors import Complaint
@@ -122,7 +121,7 @@ def _corpora(data: Data) -> Iterator[Contradiction]:
 def _stages(data: Data) -> Iterator[Contradiction]:
     """Stages follow each other, and have text."""
     before = 0
-    names = [corpus.name or PurePath(corpus.text or corpus.source).name for corpus in data.train]
+    names = [corpus.label for corpus in data.train]
     for index, stage in enumerate(data.stages):
         here = f"data.stages.{index}"
         if stage.after <= before:

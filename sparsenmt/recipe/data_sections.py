@@ -5,6 +5,7 @@ They are part of the `schema`, which has their names, too.
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
@@ -57,6 +58,11 @@ class Corpus(Section):
     )
 
     younger = frozenset({"source", "target", "text", "lines", "lines_seed", "tag", "alignments"})
+
+    @property
+    def label(self) -> str:
+        """The name in reports and stages: that of the file, unless there is another."""
+        return self.name or PurePath(self.text or self.source).name
 
     @property
     def tag_token(self) -> str | None:

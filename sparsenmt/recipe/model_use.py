@@ -33,14 +33,17 @@ def with_given(decoding: Decoding, **given: Any) -> Decoding:
     return decoding.model_copy(update={name: value for name, value in given.items() if value is not None})
 
 
-def check_translates(recipe: Recipe, directory: Path | str) -> None:
-    """Raise UserError if a model is a language model."""
-    if recipe.data.is_language_model:
-        raise UserError(
-            "this is a language model: the command is for models that translate",
-            where=str(directory),
-            hint="`sparsenmt score --model DIR --text FILE` scores a text, `sparsenmt decode` continues lines.",
-        )
+def check_translates(recipe: Recipe, directory: Path | str, hint: str | None = None) -> None:
+    """Raise UserError if a model is a language model; ``hint``: None: that of commands."""
+    if not recipe.data.is_language_model:
+        return
+    if hint is not None:
+        raise UserError("this is a language model", where=str(directory), hint=hint)
+    raise UserError(
+        "this is a language model: the command is for models that translate",
+        where=str(directory),
+        hint="`sparsenmt score --model DIR --text FILE` scores a text, `sparsenmt decode` continues lines.",
+    )
 
 
 def check_language_model(recipe: Recipe, directory: Path | str) -> None:

@@ -3,7 +3,8 @@
 Of a target token t with links, y_t is the uniform distribution over the source tokens linked to it, and p_t are the
 head's weights; its loss is the cross-entropy - sum_s y_ts log p_ts (Chen et al. 2016, "Guided Alignment Training for
 Topic-Aware Neural Machine Translation"; Garg et al. 2019, "Jointly Learning to Align and Translate with Transformer
-Models", Eq. 2 and 3). Tokens without links have none. Losses are averaged like those of the tokens themselves.
+Models", Eq. 2 and 3). Tokens without links have none, and links to source tokens that a pattern or filter hides from
+the target token are none. Losses are averaged like those of the tokens themselves.
 
 The gradient with regard to the scores is p_t - y_t. That of a softmax is this, and of sparsemax and entmax this is the
 gradient of their own loss (the Fenchel-Young loss: Peters, Niculae and Martins 2019, section 3), where the gradient of
@@ -61,9 +62,10 @@ class GuidedHead:
         recorded = self.head.take()
         if recorded is None or not links.shape[1]:
             return None
-        scores, weights = recorded
+        scores, weights, seen = recorded
         wanted = torch.zeros_like(weights)  # (B, T, S)
         wanted[links[0], links[1], links[2]] = 1.0
+        wanted = wanted * seen
         counts = wanted.sum(-1, keepdim=True)
         wanted = wanted / counts.clamp_min(1.0)
         own = (token_weights * (counts.squeeze(-1) > 0)).to(weights.dtype)  # (B, T)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from sparsenmt.data.batching import pad
 from sparsenmt.data.input_line import input_lines
@@ -18,10 +19,25 @@ from sparsenmt.decoding.inputs import make_source
 from sparsenmt.decoding.translate import TranslatedLine, translate_lines
 from sparsenmt.engine.ensemble import EnsembleEngine, Member
 from sparsenmt.errors import UserError
+from sparsenmt.model.attention import AttentionStep
 from sparsenmt.model.protocol import AttentionSeen
+from sparsenmt.model.sockets import Keys
 from sparsenmt.recipe.schema import Decoding
+from sparsenmt.sparsity.softmax import Softmax
 from tests.decoding.support import invented_lines, tiny_bundle
 from tests.decoding.test_ahead import gated_bundle
+
+
+class UnevenHeads(Softmax):
+    """A softmax whose second head has a hundredth of the weights."""
+
+    normalised = False
+    fusable = False
+
+    def forward(self, scores: Tensor, keys: Keys) -> Tensor:
+        weights = super().forward(scores, keys)
+        return weights * torch.tensor([1.0, 0.01], dtype=weights.dtype)[:, None, None]
+
 
 OPTIONS = Decoding(beam_size=2, max_length_factor=1, max_length_offset=3)
 
@@ -56,6 +72,21 @@ def test_attention_is_that_of_each_prefix_alone(heads: str, layer: int, chosen: 
     for i, weights, closed in attention_along(bundle, targets, OPTIONS, AttentionHeads.parse(heads, "")):
         assert weights == pytest.approx(naive(bundle, targets[i], layer, chosen), abs=1e-9)
         assert not closed.any() and weights.sum(1) == pytest.approx(np.ones(len(weights)))
+
+
+def test_heads_whose_weights_need_not_sum_to_one_count_alike() -> None:
+    bundle = tiny_bundle(5)
+    for module in bundle.model.modules():
+        if isinstance(module, AttentionStep) and module.site == "cross":
+            module.transform = UnevenHeads()
+    targets = read(translated(tiny_bundle(5), invented_lines(3, 6)))
+    for i, weights, _ in attention_along(bundle, targets, OPTIONS):
+        assert weights.sum(1) == pytest.approx(np.ones(len(weights)))
+        own = [
+            next(iter(attention_along(bundle, targets[i : i + 1], OPTIONS, AttentionHeads((2,), (head,)))))[1]
+            for head in (1, 2)
+        ]
+        assert weights == pytest.approx(np.mean(own, axis=0), abs=1e-9)
 
 
 def test_links_do_not_depend_on_the_batch() -> None:

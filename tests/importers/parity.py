@@ -116,18 +116,28 @@ class Imported:
         """True if padding is no token of the original program."""
         return self.folder.name.startswith("marian")
 
+    def prefixes(self) -> Tensor:
+        """(B, P) the tokens that constrained outputs begin with, in the ids of this program, negative after them."""
+        target = our_ids(self.tensors("inputs")["target"], self.target_ids, BOS)[:, 1:]
+        sizes = self.tensors("constrained")["prefixes"]
+        return target.masked_fill(torch.arange(target.shape[1]) >= sizes[:, None], -1)
+
     @torch.no_grad()
-    def outputs(self, beam: int) -> dict[int, list[int]]:
+    def outputs(self, beam: int, required: Tensor | None = None, **values: Any) -> dict[int, list[int]]:
         """The best outputs in their ids, with the first token and the end, by the number of the sentence.
 
         With a beam, only of searches that ended by themselves: what counts at the longest output is each program's own.
+
+        Args:
+            required: (B, P) tokens that outputs begin with; None: any.
+            values: of decoding options.
         """
         model, source = self.model(), self.source()
-        options = schema.Decoding.model_validate({**self.found.recipe["decoding"], "beam_size": beam})
+        options = schema.Decoding.model_validate({**self.found.recipe["decoding"], "beam_size": beam, **values})
         memory = model.encode(source).memories[model.plan.deepest[0]]
         count, limit = len(source.tokens), int(options.max_length_offset)
         numbers = list(range(count))
-        batch = EncodedBatch(memory, torch.full((count,), limit), numbers, numbers)
+        batch = EncodedBatch(memory, torch.full((count,), limit), numbers, numbers, required=required)
         best: dict[int, list[int]] = {}
         for results in strategy_of(options).search(TorchEngine(model), [batch], lambda chosen: nullcontext()):
             for number, hypotheses in results.items():
@@ -136,9 +146,9 @@ class Imported:
                     best[number] = self.target_ids[tokens].tolist()
         return best
 
-    def their_outputs(self, beam: int) -> list[list[int]]:
-        """The outputs of Transformers, without padding."""
-        rows = self.tensors("outputs")["greedy" if beam == 1 else "beam"].tolist()
+    def their_outputs(self, beam: int, file: str = "outputs", search: str = "") -> list[list[int]]:
+        """The outputs of Transformers, without padding; ``search``: its name in a file, if the beam does not say it."""
+        rows = self.tensors(file)[search or ("greedy" if beam == 1 else "beam")].tolist()
         end = int(self.target_ids[EOS])
         found = []
         for row in rows:

@@ -7,6 +7,7 @@ from tools.alignment_corpus import grow_diag, tokenised, viterbi, word_ids
 
 def test_text_is_made_like_the_hand_aligned_sentences() -> None:
     assert tokenised("Mr Barnier's EU-budget, 3.5 &quot;no&quot;!") == 'mr barnier \'s eu-budget , 3.5 " no " !'
+    assert tokenised("the week’s ‘vote’ in Brüs\xadsel") == "the week 's ' vote ' in brüssel"
 
 
 def test_words_that_occur_together_are_aligned() -> None:

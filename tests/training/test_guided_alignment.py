@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.data.batching import Batch
-from sparsenmt.model.attention import record_cross_head
+from sparsenmt.model.attention import AttentionStep, record_cross_head
 from sparsenmt.model.protocol import AttentionSeen, Source
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.sparsity.entmax15 import Entmax15
@@ -91,8 +91,8 @@ def test_the_gradient_reaches_links_whose_weight_is_zero(transform: Any) -> None
     recorder = record_cross_head(model.modules(), LAYER, HEAD)
     memory = model.encode(Source(batch.source, batch.source_valid)).memory
     model.decode(batch.target_input, memory)
-    scores, weights = recorder.take() or (torch.empty(0), torch.empty(0))
-    recorder._last = scores, weights
+    scores, weights, seen = recorder.take() or (torch.empty(0),) * 3
+    recorder._last = scores, weights, seen
     token_weights = batch.target_valid / batch.target_tokens
     assert batch.links is not None
     found = GuidedHead(recorder, 1.0).loss(batch.links, token_weights)
@@ -107,6 +107,34 @@ def test_the_gradient_reaches_links_whose_weight_is_zero(transform: Any) -> None
         for t in range(scores.shape[1]):
             if not any(each[:2] == [b, t] for each in links):
                 assert not gradient[b, t].any()
+
+
+class OwnKeys:
+    """Each head sees the keys whose position is not its number, from 0."""
+
+    reach = None
+
+    def __call__(self, queries: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
+        return torch.stack([positions != head for head in (0, 1)], 1)[:, :, None, :]
+
+
+def test_links_that_a_pattern_hides_are_none() -> None:
+    model = small_model().double()
+    (step,) = (
+        each
+        for each in model.modules()
+        if isinstance(each, AttentionStep) and each.site == "cross" and each.step == LAYER - 1
+    )
+    step.pattern = OwnKeys()
+    model.train()
+    batch = linked(3, 5)
+    assert batch.links is not None and (batch.links[2] == HEAD).any()
+    shown = replace(batch, links=batch.links[:, batch.links[2] != HEAD])
+    _, value, found = guided(model, [batch])
+    _, wanted_value, wanted = guided(model, [shown])
+    assert value == pytest.approx(wanted_value, rel=1e-12) and math.isfinite(value)
+    for name, gradient in wanted.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-12)
 
 
 def test_sparsemax_gets_the_gradient_of_its_own_loss() -> None:

@@ -27,13 +27,18 @@ def chosen_lines(corpus: Corpus, total: int) -> Sequence[int]:
 
 def read_chosen_parts(path: str, chosen: Sequence[int]) -> Iterator[LinePart]:
     """The chosen lines of a file, long ones in parts."""
+    return (part for _, part in read_numbered_parts(path, chosen))
+
+
+def read_numbered_parts(path: str, chosen: Sequence[int]) -> Iterator[tuple[int, LinePart]]:
+    """The chosen lines of a file with their numbers, from 0, long ones in parts."""
     wanted, number = iter(chosen), 0
     line = next(wanted, None)
     for part in read_line_parts(path):
         if line is None:
             return
         if number == line:
-            yield part
+            yield number, part
         if part.ends:
             line = next(wanted, None) if number == line else line
             number += 1

@@ -49,7 +49,7 @@ def corpus_names(corpora: Sequence[schema.Corpus]) -> list[str]:
     Raises:
         UserError: two are the same.
     """
-    names = [corpus.name or Path(corpus.text or corpus.source).name for corpus in corpora]
+    names = [corpus.label for corpus in corpora]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(
             f"two training corpora are called {repeated[0]!r}",
@@ -142,8 +142,12 @@ class CorpusFiles:
                 corpora.setdefault(name, []).append(file)
         return list(corpora.values())
 
-    def warn(self) -> None:
-        """Warn about unusual line ends."""
+    def warn(self, train: Sequence[schema.Corpus]) -> None:
+        """Warn about corpora that have fewer lines than `lines` takes of them, and about unusual line ends."""
+        for number, (name, corpus, total) in enumerate(zip(corpus_names(train), train, self.lines, strict=False)):
+            if corpus.lines is not None and corpus.lines > total:
+                counts = f"{name} has {total:,} lines, fewer than {corpus.lines:,}"
+                notify(f"warning: data.train.{number}.lines: {counts}: all are used")
         for file in self.by_role.values():
             if returns := file.survey.returns:
                 notify(f"warning: {file.path}: {returns:,} lines end in \\r (as in Windows), which is kept as text")

@@ -5,14 +5,15 @@ Normalisation changes them for good: a model never writes a character that its t
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from itertools import islice, takewhile
+from itertools import islice
 
 from sparsenmt.data.line_parts import read_line_parts
-from sparsenmt.data.prepare.chosen_lines import chosen_lines
+from sparsenmt.data.prepare.chosen_lines import chosen_lines, read_numbered_parts
 from sparsenmt.data.prepared_data import PreparedReport
 from sparsenmt.data.text import bounded_batches
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, unknown_texts
@@ -91,22 +92,11 @@ def examine_round_trips(report: PreparedReport, data: Data) -> list[RoundTrips]:
 
 
 def _used_lines(corpus: Corpus, path: str) -> Iterator[tuple[int, str]]:
-    """The numbered lines of a training corpus that are read by training, as `_numbered` gives them."""
-    if corpus.lines is None:
-        return _numbered(path)
-    total = corpus.lines if corpus.lines_seed is None else sum(part.ends for part in read_line_parts(path))
-    used = chosen_lines(corpus, total)
-    wanted = set(used)
-    up_to_last = takewhile(lambda entry: entry[0] <= used[-1], _numbered(path))
-    return (entry for entry in up_to_last if entry[0] in wanted)
-
-
-def _numbered(path: str) -> Iterator[tuple[int, str]]:
-    """Lines, or parts of long ones, with the numbers of their lines from 0."""
-    number = 0
-    for part in read_line_parts(path):
-        yield number, part.text[:_LONGEST]
-        number += part.ends
+    """Lines of a training corpus that are read by training, or parts of long ones, with their numbers from 0."""
+    used: Sequence[int] = range(sys.maxsize if corpus.lines is None else corpus.lines)
+    if corpus.lines_seed is not None:
+        used = chosen_lines(corpus, sum(part.ends for part in read_line_parts(path)))
+    return ((number, part.text[:_LONGEST]) for number, part in read_numbered_parts(path, used))
 
 
 def _change(before: str, after: str) -> tuple[str, str]:

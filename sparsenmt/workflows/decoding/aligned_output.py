@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Literal
 
-import numpy as np
-
 from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.markup import MarkedText, transfer, units_of
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
@@ -93,21 +91,9 @@ class OutputAligner:
                 for each, texts in found
                 for text, hypothesis in zip(texts, each.hypotheses, strict=False)
             ]
-            pairs = iter(self._pairs(targets))
+            pairs = iter(align_targets(self.bundle, targets, self.options, self.heads))
             for each, texts in found:
                 yield AlignedLine(each, texts, [next(pairs) for _ in texts])
-
-    def _pairs(self, targets: list[ReadTarget]) -> list[AlignedPair]:
-        """Align targets; without tokens on one of the sides nothing is read."""
-        read = [i for i, each in enumerate(targets) if each.tokens and not each.source.empty]
-        aligned = align_targets(self.bundle, [targets[i] for i in read], self.options, self.heads)
-        found = dict(zip(read, aligned, strict=True))
-        return [found[i] if i in found else self._without_links(each) for i, each in enumerate(targets)]
-
-    def _without_links(self, target: ReadTarget) -> AlignedPair:
-        size, tokenizers = len(target.source.ids), self.bundle.tokenizers
-        places = source_places(tokenizers.source, target.source), target_places(tokenizers.target, target)
-        return AlignedPair(np.zeros((len(target.tokens), size)), np.zeros(size, dtype=np.bool_), *places)
 
 
 def alignment_as_json(pair: AlignedPair, kind: AlignmentKind) -> dict[str, Any]:

@@ -69,9 +69,6 @@ def score_model_alignments(
     with progress_bar("align", len(targets)) as advance:
         for first in range(0, len(targets), _LINES):
             part = targets[first : first + _LINES]
-            real = [each for each in part if each.tokens and not each.source.empty]
-            aligned = zip(real, align_targets(bundle, real, options, heads), strict=True)
-            links = {each.source.number: pair.alignment.pairs for each, pair in aligned}
-            found += [links.get(each.source.number, ()) for each in part]
+            found += [pair.alignment.pairs for pair in align_targets(bundle, part, options, heads)]
             advance(len(part))
     return AlignmentError.of(zip(found, golds, strict=True))
