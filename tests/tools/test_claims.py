@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import json
 import re
 import shlex
@@ -10,10 +12,12 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from sparsenmt.cli import COMMANDS
 from sparsenmt.errors import UserError
+from sparsenmt.recipe.sweep import read_sweep
 from tools.claims.__main__ import current
 from tools.claims.page import claims_page
 from tools.claims.pictures import picture
@@ -36,6 +40,15 @@ from tools.claims.rerun import cut, taken
 from tools.claims.template import fill, typed_figures
 from tools.claims.verdict import Measurement, Verdict, combine, evidence, judge, judge_figure, judge_part, measure
 
+COMMANDS_OF_CLAIMS = sorted(
+    {
+        command
+        for each in read_record().claims.values()
+        for planned in (False, True)
+        for command in each.whole_commands(read_record().common, planned=planned)
+    }
+)
+
 
 def claim(figures: dict[str, Any], *parts: dict[str, Any], **more: Any) -> Claim:
     """A claim with these figures and parts."""
@@ -43,7 +56,16 @@ def claim(figures: dict[str, Any], *parts: dict[str, Any], **more: Any) -> Claim
     whole = {"what": "a run", "seeds": [1, 2, 3], "budget": 1, "source": "not run yet"}
     rules = [{"says": "a part", "why": "a reason", **part} for part in parts]
     named = {name: {"run": "short", "unit": "BLEU", **figure} for name, figure in figures.items()}
-    values = {"number": 7, "paper": "p", "says": "It holds.", "published": {}, "commands": [], "result": [], **more}
+    values = {
+        "number": 7,
+        "paper": "p",
+        "says": "It holds.",
+        "place": "Table 1",
+        "published": {},
+        "commands": [],
+        "result": [],
+        **more,
+    }
     return Claim.model_validate(
         {**values, "runs": {"short": run, "whole": whole}, "figures": named, "parts": rules or [RULE]}
     )
@@ -162,7 +184,7 @@ def test_one_seed_has_the_scatter_of_two_trainings() -> None:
     assert wider is not None and (wider.low, wider.high) == (-0.5, pytest.approx(3.386, abs=1e-3))
 
 
-def test_a_scatter_that_nobody_knows_decides_nothing() -> None:
+def test_a_scatter_that_is_not_measured_decides_nothing() -> None:
     assert judge(claim({"a": {"value": 20.0, "low": 19.0, "high": 21.0, "scatter": "unknown"}}), COMMON) == "undecided"
 
 
@@ -173,6 +195,17 @@ def test_several_seeds_are_paired() -> None:
     found = measure(asked, "a", COMMON)
     assert found is not None and found.values == pytest.approx([-0.2, -0.3, -0.2])
     assert judge(asked, COMMON) == "does not hold"  # although the seeds of either side scatter by one BLEU
+
+
+def test_differences_of_differences_are_paired_too() -> None:
+    values = [{1: 39.0, 2: 40.0}, {1: 38.0, 2: 38.5}, {1: 20.0, 2: 21.0}, {1: 19.5, 2: 20.3}]
+    figures: dict[str, Any] = {name: {"values": each} for name, each in zip("abcd", values, strict=True)}
+    figures |= {"e": {"run": None, "difference": ["a", "b"]}, "f": {"run": None, "difference": ["c", "d"]}}
+    found = measure(claim({**figures, "g": {"run": None, "difference": ["e", "f"]}}), "g", COMMON)
+    assert found is not None and found.values == pytest.approx([0.5, 0.8]) and found.low < 0.5 < 0.8 < found.high
+    share = claim({**figures, "s": {"run": None, "ratio": ["a", "b"], "unit": "%"}})
+    ratio = measure(share, "s", COMMON)
+    assert ratio is not None and ratio.values == pytest.approx([100 * 39 / 38, 100 * 40 / 38.5])
 
 
 def test_planned_figures_decide_once_all_are_measured() -> None:
@@ -212,6 +245,7 @@ def test_a_record_with_a_mistake_is_refused(tmp_path: Path, line: str, said: str
         "number": "number: 7",
         "paper": "paper: p",
         "says": "says: It holds.",
+        "place": "place: Table 1",
         "published": "published: {}",
         "commands": "commands: []",
         "runs": "runs: {r: {what: a run, source: a page}}",
@@ -249,16 +283,19 @@ def test_budgets_are_cut() -> None:
     )
 
 
-def test_commands_of_claims_exist() -> None:
-    found = read_record()
-    for each in found.claims.values():
-        for planned in (False, True):
-            for command in each.whole_commands(found.common, planned=planned):
-                words = shlex.split(command)
-                assert words[0] in ("sparsenmt", "python"), command
-                assert words[0] == "python" or words[1] in COMMANDS, command
-                for path in re.findall(r"\b(?:recipes|benchmarks)/[\w./-]+\.(?:yaml|py)", command):
-                    assert (ROOT / path).is_file(), command
+@pytest.mark.parametrize("command", COMMANDS_OF_CLAIMS)
+def test_commands_of_claims_can_be_given(command: str) -> None:
+    program, *words = shlex.split(command)
+    for path in re.findall(r"\b(?:recipes|benchmarks)/[\w./-]+\.(?:yaml|py)", command):
+        assert (ROOT / path).is_file(), path
+    if program == "sparsenmt":
+        parsed: click.Command = importlib.import_module(f"sparsenmt.commands.{COMMANDS[words[0]].module}").command
+        if isinstance(parsed, click.Group):
+            context = parsed.make_context(words[0], words[1:])
+            parsed, words = parsed.get_command(context, words[1]), words[1:]  # type: ignore[assignment]
+        parsed.make_context(words[0], words[1:])  # parsed, not run
+    else:
+        assert program == "python"
 
 
 def test_pictures_have_titles_and_all_their_lines() -> None:
@@ -270,3 +307,26 @@ def test_pictures_have_titles_and_all_their_lines() -> None:
         labels = [*(bar.label for bar in each.picture.bars), *each.picture.curves, each.picture.axis]
         assert {fill(label, None, found) for label in labels} <= words, each.name
     assert len(findings.findings) == 10
+
+
+COLLECTED = [
+    (each.number, name, figure.collected)
+    for each in read_record().claims.values()
+    for name, figure in each.figures.items()
+    if figure.collected is not None and figure.collected.sweep is not None
+]
+
+
+@functools.cache
+def swept() -> dict[str, list[dict[str, str]]]:
+    """The folder of each shipped sweep below `runs`, and the labels of its variants."""
+    found = [read_sweep(path) for path in (ROOT / "recipes/sweeps").glob("*.yaml")]
+    return {sweep.directory.name: [dict(variant.labels) for variant in sweep.variants] for sweep in found}
+
+
+@pytest.mark.parametrize(("number", "name", "place"), COLLECTED)
+def test_figures_are_collected_from_variants_of_sweeps(number: int, name: str, place: Collected) -> None:
+    assert place.sweep in swept(), (number, name)
+    wanted = {axis: str(label) for axis, label in place.where.items() if axis not in ("set", "metric")}
+    rows = [labels for labels in swept()[place.sweep] if wanted.items() <= labels.items()]
+    assert rows and len({labels.get("seed") for labels in rows}) == len(rows), (number, name)

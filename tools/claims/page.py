@@ -53,7 +53,7 @@ def _row(claim: Claim, record: Record) -> str:
     words += _sentences(claim.remark, claim, record)
     cells = [
         str(claim.number),
-        filled(claim.says, claim, record),
+        f"{filled(claim.says, claim, record)} *{claim.place}*",
         " ".join(_sentences(claim.result, claim, record)),
         ". ".join(each.rstrip(".") for each in [*words, f"*{evidence(claim, record.common)}*"]),
     ]
@@ -140,23 +140,22 @@ def _changes(record: Record) -> Iterator[str]:
 
 
 def _open(record: Record) -> Iterator[str]:
-    planned = [(each, each.plan) for each in record.claims.values() if each.plan is not None]
-    if planned:
-        yield from (
-            "",
-            "## What would decide, or decide better",
-            "",
-            "| # | commands | models | hours of two cores | |",
-        )
-        yield "|---|---|---|---|---|"
-    for claim, plan in planned:
-        yield _plan_row(claim, plan, record)
-
-
-def _plan_row(claim: Claim, plan: Plan, record: Record) -> str:
-    commands = _listed_commands(plan.commands)
-    sizes = [f"{size:g}" if size is not None else "" for size in (plan.models, plan.hours)]
-    return f"| {claim.number} | {commands} | {' | '.join(sizes)} | {filled(plan.why, claim, record)} |"
+    yield from (
+        "",
+        "## Runs that would decide",
+        "",
+        "| # | commands | models | hours of two cores | |",
+        "|---|---|---|---|---|",
+    )
+    known: dict[tuple[str, ...], list[tuple[Claim, Plan]]] = {}
+    for claim in record.claims.values():
+        if claim.plan is not None:
+            known.setdefault(tuple(claim.plan.commands), []).append((claim, claim.plan))
+    for commands, claims in known.items():
+        numbers, plan = listed(str(claim.number) for claim, _ in claims), claims[0][1]
+        sizes = [f"{size:g}" if size is not None else "" for size in (plan.models, plan.hours)]
+        whys = "; ".join(dict.fromkeys(filled(each.why, claim, record) for claim, each in claims))
+        yield f"| {numbers} | {_listed_commands(commands)} | {' | '.join(sizes)} | {whys} |"
 
 
 def findings_page(findings: Findings, record: Record) -> str:

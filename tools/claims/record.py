@@ -103,18 +103,22 @@ class Collected(Entry):
         return self.file or f"runs/{self.sweep}/table.json"
 
 
+Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
+"""The names of two figures."""
+
+
 class Figure(Entry):
-    """A measured number, or the difference of two figures.
+    """A measured number, or the difference or ratio of two figures.
 
     Args:
-        run: name of the run; None: that of the first figure of the difference.
+        run: name of the run; None: that of the first of the two figures.
         unit: `%` is shown behind the number.
         value: the number, or its mean where only that is recorded.
         values: seed -> number.
         deviation: sample standard deviation, where only that is recorded.
         low, high: the recorded 95% interval.
         p: recorded p-value.
-        scatter: name of the scatter by which single trainings differ anyway; `unknown`: nobody knows.
+        scatter: name of the scatter by which single trainings differ anyway; `unknown`: not measured.
         decimals: decimals that are shown.
         signed: show a plus sign.
         collected: the place from which `make claims` takes it.
@@ -124,7 +128,8 @@ class Figure(Entry):
     unit: str = ""
     value: float | None = None
     values: dict[int, float] = {}
-    difference: Annotated[list[str], Field(min_length=2, max_length=2)] | None = None
+    difference: Pair | None = None
+    ratio: Pair | None = None
     deviation: float | None = None
     low: float | None = None
     high: float | None = None
@@ -133,6 +138,11 @@ class Figure(Entry):
     decimals: int = 2
     signed: bool = False
     collected: Collected | None = None
+
+    @property
+    def pair(self) -> list[str]:
+        """The two figures of which it is the difference or the ratio; empty: it is measured itself."""
+        return self.difference or self.ratio or []
 
 
 class Part(Entry):
@@ -170,7 +180,7 @@ class Earlier(Entry):
 
 
 class Plan(Entry):
-    """What would decide the claim, or decide it better.
+    """The runs that would decide the claim, or decide it better.
 
     Args:
         hours: of two CPU cores, estimated; None: it needs a GPU and the corpora of the paper.
@@ -183,11 +193,17 @@ class Plan(Entry):
 
 
 class Claim(Entry):
-    """A claim of a paper."""
+    """A claim of a paper.
+
+    Args:
+        place: of the claim in the paper.
+        published: the paper's figures that bear on it; empty: it gives none, or only as a curve.
+    """
 
     number: int
     paper: str
     says: str
+    place: str
     published: dict[str, Published]
     commands: list[str]
     runs: dict[str, Run]
@@ -204,10 +220,10 @@ class Claim(Entry):
             if name not in self.figures:
                 raise ValueError(f"a part names the figure {name}, which is not there")
         for name, figure in self.figures.items():
-            for other in figure.difference or []:
+            for other in figure.pair:
                 if other not in self.figures:
-                    raise ValueError(f"figure {name} is a difference of {other}, which is not there")
-            if figure.difference is None and figure.run not in self.runs:
+                    raise ValueError(f"figure {name} is made of {other}, which is not there")
+            if not figure.pair and figure.run not in self.runs:
                 raise ValueError(f"figure {name} needs one of the runs: {', '.join(self.runs)}")
         return self
 
@@ -218,12 +234,9 @@ class Claim(Entry):
         return [command for step in steps for command in step]
 
     def run_of(self, name: str) -> Run:
-        """Return the run of a figure; that of a difference is the run of its first figure."""
+        """Return the run of a figure; of a difference or ratio that of the first of its two figures."""
         figure = self.figures[name]
-        if figure.run is not None:
-            return self.runs[figure.run]
-        assert figure.difference is not None
-        return self.run_of(figure.difference[0])
+        return self.run_of(figure.pair[0]) if figure.run is None else self.runs[figure.run]
 
 
 class Scatter(Entry):
@@ -256,7 +269,7 @@ class Paper(Entry):
 
 
 class Common(Entry):
-    """What all claims share.
+    """The texts, runs and scatters that claims share.
 
     Args:
         introduction: paragraphs of the page.
@@ -406,7 +419,7 @@ def read_record(folder: Path = RECORDS) -> Record:
 
 
 def scatter_of(figure: Figure, scatters: Mapping[str, Scatter]) -> float | None:
-    """Return half of the interval by which results differ without a reason: 0 without one, None if nobody knows.
+    """Return half of the interval by which results differ without a reason: 0 without one, None if it is not measured.
 
     Raises:
         UserError: the scatter is not there, or has another unit.

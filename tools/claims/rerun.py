@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from string import Template
 
 from sparsenmt.assemble.model_directory import MANIFEST, model_identity
 from sparsenmt.errors import UserError
@@ -57,11 +58,11 @@ def rerun(claim: Claim, commands: Sequence[str], *, small: bool, folder: Path) -
     cut_recipes(folder / "recipes", small=small)
     for number, command in enumerate(commands, 1):
         notify(f"claim {claim.number}, command {number} of {len(commands)}: {command}")
-        words = shlex.split(cut(command) if small else command)
+        words = shlex.split(Template(cut(command) if small else command).safe_substitute(environment))
         program = [sys.executable, "-m", "sparsenmt"] if words[0] == "sparsenmt" else [sys.executable]
         finished = subprocess.run([*program, *words[1:]], cwd=folder, env=environment, check=False)
         if finished.returncode:
-            hint = "See its message above; the same command goes on where it stopped."
+            hint = "See its message above; the same command resumes."
             raise UserError(f"a command of claim {claim.number} failed: {command}", where=str(folder), hint=hint)
     return recorded(claim, small=small, folder=folder)
 
@@ -141,7 +142,8 @@ def taken(place: Collected, folder: Path) -> dict[int, float] | float:
     rows = [row for row in rows if row.get(place.column) is not None]
     if not rows:
         raise UserError(f"no row has {wanted} and a value of {place.column}", where=where)
-    if all(row.get("seed") is not None for row in rows):
+    seeds = {row["seed"] for row in rows if row.get("seed") is not None}
+    if len(seeds) == len(rows):
         return {int(row["seed"]): float(row[place.column]) * place.scale for row in rows}
     if len(rows) > 1:
         raise UserError(f"{len(rows)} rows have {wanted}", where=where, hint="Name more columns.")

@@ -1,10 +1,11 @@
 """Sentences whose figures come from records.
 
 ``{{NAME}}`` is a figure of the sentence's own claim, ``{{NN.NAME}}`` one of another claim, each with its decimals and
-unit; ``.interval``, ``.p``, ``.deviation``, ``.seeds`` and ``.values`` behind it are its 95% interval, p-value,
-deviation, number of seeds, and values by seed. ``{{published.NAME}}`` is a figure of the paper,
-``{{runs.NAME.updates}}`` and ``{{runs.NAME.budget}}`` are of a run, ``{{plan.hours}}`` and ``{{plan.models}}`` of the
-plan. Outside of references and code no digits may stand, but in the names that `common.yaml` lists.
+unit. Behind it, ``.interval`` is its 95% interval, ``.recorded`` that of the recorded test, and ``.p``, ``.deviation``,
+``.seeds`` and ``.values`` are its p-value, deviation, number of seeds, and values by seed. ``{{published.NAME}}`` is a
+figure of the paper, ``{{runs.NAME.updates}}`` and ``{{runs.NAME.budget}}`` are of a run, ``{{plan.hours}}`` and
+``{{plan.models}}`` of the plan. Outside of references and code no digits may stand, but in the names that
+`common.yaml` lists.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def _value(name: str, claim: Claim | None, record: Record) -> str:
     raise UserError("a sentence names a figure that is not in the records", where=f"claim {claim.number}: {name}")
 
 
-_ASPECTS = ("interval", "p", "deviation", "seeds", "values")
+_ASPECTS = ("interval", "recorded", "p", "deviation", "seeds", "values")
 
 
 def _shown(claim: Claim, name: str, aspect: str, common: Common) -> str:
@@ -128,9 +129,10 @@ def _shown(claim: Claim, name: str, aspect: str, common: Common) -> str:
 
 
 def _uncertainty(figure: Figure, found: Measurement, aspect: str, where: str) -> str:
-    if aspect == "interval" and found.low > float("-inf") and found.low < found.high:
-        ends = (number(end, figure.decimals, unit=figure.unit, signed=figure.signed) for end in (found.low, found.high))
-        return " to ".join(ends)
+    known = {"interval": (found.low, found.high), "recorded": (figure.low, figure.high)}
+    low, high = known.get(aspect, (None, None))
+    if low is not None and high is not None and float("-inf") < low < high:
+        return " to ".join(number(end, figure.decimals, unit=figure.unit, signed=figure.signed) for end in (low, high))
     if aspect == "p" and found.p is not None:
         return p_value(found.p)
     if aspect == "deviation" and found.deviation is not None:

@@ -9,7 +9,7 @@ from statistics import mean, stdev
 from typing import Literal
 
 from sparsenmt.evaluation.significance import seed_test
-from tools.claims.record import Claim, Common, Part, scatter_of
+from tools.claims.record import Claim, Common, Figure, Part, scatter_of
 
 Verdict = Literal["holds", "holds in part", "does not hold", "undecided"]
 VERDICTS: tuple[Verdict, ...] = ("holds", "holds in part", "does not hold", "undecided")
@@ -21,8 +21,8 @@ class Measurement:
 
     Args:
         values: one for each seed; one value of a single training, or of a mean that alone is recorded.
-        low, high: of the 95% interval; infinite where nobody knows the scatter, the value itself where a figure is not
-            one of trainings.
+        low, high: of the 95% interval; infinite where the scatter is not measured, the value itself where a figure is
+            not one of trainings.
         deviation: over seeds.
         p: the recorded p-value, which knows more decimals, or that of the paired test by seed.
     """
@@ -43,28 +43,42 @@ def measure(claim: Claim, name: str, common: Common) -> Measurement | None:
     a scatter it is the recorded interval, or the value alone.
     """
     figure = claim.figures[name]
-    by_seed = dict(figure.values)
+    values = values_by_seed(claim, name)
     value, deviation, low, high, p = figure.value, figure.deviation, figure.low, figure.high, figure.p
-    if figure.difference is not None and value is None and not by_seed:
-        ours, theirs = (measure(claim, other, common) for other in figure.difference)
-        if ours is None or theirs is None:
+    if figure.pair and value is None:
+        first, second = (measure(claim, other, common) for other in figure.pair)
+        if first is None or second is None:
             return None
-        first, second = (claim.figures[other].values for other in figure.difference)
-        by_seed = {seed: first[seed] - second[seed] for seed in first if seed in second}
-        value = ours.value - theirs.value
-    tested = seed_test(list(by_seed.values()))
-    if by_seed:
-        value = mean(by_seed.values())
-        deviation = stdev(by_seed.values()) if len(by_seed) > 1 else None
+        value = _joined(figure, first.value, second.value)
+    tested = seed_test(list(values.values()))
+    if values:
+        value = mean(values.values())
+        deviation = stdev(values.values()) if len(values) > 1 else None
     if value is None:
         return None
     if tested is not None:
-        return Measurement(value, tested.low, tested.high, list(by_seed.values()), deviation, p or tested.p_value)
+        return Measurement(value, tested.low, tested.high, list(values.values()), deviation, p or tested.p_value)
     half = scatter_of(figure, common.scatters)
     half = math.inf if half is None else half
     low = min(value if low is None else low, value - half)
     high = max(value if high is None else high, value + half)
-    return Measurement(value, low, high, list(by_seed.values()) or [value], deviation, p)
+    return Measurement(value, low, high, list(values.values()) or [value], deviation, p)
+
+
+def values_by_seed(claim: Claim, name: str) -> dict[int, float]:
+    """Return the values of a figure by seed; of two figures those of the seeds that both have."""
+    figure = claim.figures[name]
+    if figure.values or not figure.pair:
+        return dict(figure.values)
+    first, second = (values_by_seed(claim, other) for other in figure.pair)
+    return {seed: _joined(figure, first[seed], second[seed]) for seed in first if seed in second}
+
+
+def _joined(figure: Figure, first: float, second: float) -> float:
+    """Return the difference of two values, or their ratio, in percent if that is the figure's unit."""
+    if figure.difference is not None:
+        return first - second
+    return first / second * (100 if figure.unit == "%" else 1)
 
 
 def deciding(claim: Claim, part: Part, common: Common) -> list[str]:
