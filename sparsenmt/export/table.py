@@ -20,6 +20,13 @@ TARGETS: dict[str, TargetEntry] = {
     "ctranslate2": TargetEntry(
         "sparsenmt.export.to_ctranslate2", ("CTranslate2 (needs the package: pip install 'sparsenmt[export]')",)
     ),
+    "marian": TargetEntry(
+        "sparsenmt.export.to_marian",
+        (
+            "Marian: also recurrent decoders (SSRU); --file npz, bin, or int8, which",
+            "Bergamot and Firefox load",
+        ),
+    ),
     "safetensors-hf": TargetEntry(
         "sparsenmt.export.to_transformers",
         (

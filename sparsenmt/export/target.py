@@ -8,9 +8,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparsenmt.assemble.bundle import Bundle
+from sparsenmt.errors import UserError
 from sparsenmt.export.plain_transformer import PlainTransformer
 from sparsenmt.export.table import TARGETS
 from sparsenmt.recipe import schema
+
+
+@dataclass(frozen=True)
+class FileChoices:
+    """The choices of a format with several kinds of files.
+
+    Args:
+        file: ``npz``, ``bin`` or ``int8``; None: as the model was imported, otherwise ``npz``.
+        text: lines in the source language, of which the ranges of inputs of products are taken (8 bits).
+    """
+
+    file: str | None = None
+    text: Path | None = None
+
+
+NO_CHOICES = FileChoices()
 
 
 @dataclass(frozen=True)
@@ -25,6 +42,9 @@ class ExportTarget:
         usage: returns the code that runs the model, for the README; arguments as for ``write``.
         notes: returns what a user must know of the model.
         copies_unknown: says how the program replaces unknown tokens; "": it does not.
+        computes: methods beside those of a plain Transformer, as socket and name.
+        own_vocabularies: True if ``write`` writes the vocabularies, too.
+        choose: returns the format with choices; None: it has none.
     """
 
     name: str
@@ -33,12 +53,24 @@ class ExportTarget:
     usage: Callable[[PlainTransformer, Bundle, bool], str]
     notes: Callable[[PlainTransformer], list[str]]
     copies_unknown: str = ""
+    computes: frozenset[tuple[str, str]] = frozenset()
+    own_vocabularies: bool = False
+    choose: Callable[[FileChoices], ExportTarget] | None = None
 
 
-def load_target(name: str) -> ExportTarget:
-    """The format of a name in `TARGETS`."""
+def load_target(name: str, choices: FileChoices = NO_CHOICES) -> ExportTarget:
+    """The format of a name in `TARGETS`, with choices.
+
+    Raises:
+        UserError: it has no such choices.
+    """
     target: ExportTarget = importlib.import_module(TARGETS[name].module).TARGET
-    return target
+    if choices == NO_CHOICES:
+        return target
+    if target.choose is None:
+        key = "file" if choices.file is not None else "text"
+        raise UserError(f"--to {name} has one kind of files", where=f"--{key}", hint="Leave it out.")
+    return target.choose(choices)
 
 
 def longest_output(plain: PlainTransformer, decoding: schema.Decoding) -> int:

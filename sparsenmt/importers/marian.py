@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,9 @@ from sparsenmt.importers.foreign_files import (
 )
 from sparsenmt.importers.foreign_model import ForeignModel, expected_weights
 from sparsenmt.importers.marian_files import read_marian_file
-from sparsenmt.importers.marian_shortlist import read_marian_shortlist
+from sparsenmt.importers.marian_layout import MarianLayout
+from sparsenmt.importers.marian_names import weight_name
+from sparsenmt.importers.marian_shortlist import most_translations, read_marian_shortlist
 from sparsenmt.importers.marian_vocabularies import MarianVocabulary, read_vocabulary
 from sparsenmt.model.protocol import NEVER
 from sparsenmt.recipe.choices import OWN_SHORTLIST
@@ -71,18 +73,6 @@ _MOST_SIZE, _MOST_LAYERS = 1 << 16, 1000  # as in recipes
 _GELU = 1.702  # Marian's gelu(x) is x sigmoid(1.702 x), which is silu(1.702 x) / 1.702
 _NORMS = {("n", "a"): "pre", ("", "an"): "post"}
 """The place of the norms by `transformer-preprocess` and `transformer-postprocess`, dropout aside."""
-_LAYER_NAMES = {
-    **{f"self.{part}": (f"self_W{part}", f"self_b{part}") for part in "qkvo"},
-    **{f"cross.{part}": (f"context_W{part}", f"context_b{part}") for part in "qkvo"},
-    **{"feed_forward.inner": ("ffn_W1", "ffn_b1"), "feed_forward.outer": ("ffn_W2", "ffn_b2")},
-    **{"recurrence.candidate": ("rnn_W", ""), "recurrence.forget": ("rnn_Wf", "rnn_bf")},
-    **{
-        "self_norm": ("self_Wo_ln_scale", "self_Wo_ln_bias"),
-        "cross_norm": ("context_Wo_ln_scale", "context_Wo_ln_bias"),
-    },
-    "feed_forward_norm": ("ffn_ffn_ln_scale", "ffn_ffn_ln_bias"),
-}
-"""The weight and the bias of the modules of a layer in Marian, without its block."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +83,7 @@ class MarianFiles:
     vocabularies: tuple[Path, Path]
     settings: Mapping[str, Any]
     shortlist: Path | None = None
+    settings_file: Path | None = None
 
 
 def recognizes(source: Path) -> bool:
@@ -127,17 +118,22 @@ def read(source: Path, vocabularies: Sequence[Path] = ()) -> ForeignModel:
         notes.append("Decoder layers that share their weights (`transformer-tied-layers`) were copied.")
     if weights.norm == "pre":
         notes.append("Older versions of Marian normalised only the queries of self-attention: such models differ here.")
-    decoding, shortlist = _decoding(files.settings), None
+    decoding, shortlist = decoding_of(files.settings), None
+    layout = MarianLayout.of(files.model, found, converted, files.vocabularies)
+    if files.settings_file is not None:
+        name, text = files.settings_file.name, files.settings_file.read_bytes().decode()
+        layout = replace(layout, settings=name, settings_text=text)
     if files.shortlist is not None:
         shortlist = read_marian_shortlist(files.shortlist, files.settings["shortlist"][1:], pair)
         decoding["shortlist"] = OWN_SHORTLIST
+        layout = replace(layout, shortlist=files.shortlist.name, shortlist_best=most_translations(files.shortlist))
         notes.append("Each sentence uses its shortlist, as Marian does; `decode --shortlist none` uses all tokens.")
     if files.settings.get("word-penalty"):
         notes.append("`word-penalty` is left out.")
     return ForeignModel(
         recipe={"model": weights.section(), "data": {"tokenizer": {"shared": shared}}, "decoding": decoding},
         weights=converted,
-        tokenizers=Tokenizers(pair[0].tokenizer, pair[1].tokenizer, shared, frames),
+        tokenizers=Tokenizers(pair[0].tokenizer, pair[1].tokenizer, shared, frames, layout=layout.content()),
         notes=tuple(notes),
         shortlist=shortlist,
         text=TextSides((_TRAINED_LENGTH, _TRAINED_LENGTH)),
@@ -153,6 +149,7 @@ def marian_files(source: Path, vocabularies: Sequence[Path] = ()) -> MarianFiles
     """
     if source.is_dir() or source.suffix in _YAML:
         path, settings = _settings(source)
+        settings_file: Path | None = path
         if vocabularies:
             raise UserError(
                 f"{path.name} names the vocabularies",
@@ -168,7 +165,7 @@ def marian_files(source: Path, vocabularies: Sequence[Path] = ()) -> MarianFiles
             )
         model, *found = (_beside(path, str(name)) for name in (*models, *named))
     else:
-        path, model, found, settings = source, source, list(vocabularies), {}
+        path, model, found, settings, settings_file = source, source, list(vocabularies), {}, None
         if not 1 <= len(found) <= 2:
             raise UserError(
                 "a model file says nothing about its vocabularies",
@@ -181,7 +178,8 @@ def marian_files(source: Path, vocabularies: Sequence[Path] = ()) -> MarianFiles
     named = settings.get("shortlist")
     if named and not (isinstance(named, list) and _NAMES.fits(named[:1])):
         raise UserError("`shortlist:` is not the name of a file", where=str(path), hint="Copy the whole directory.")
-    return MarianFiles(model, (found[0], found[-1]), settings, _beside(path, named[0]) if named else None)
+    shortlist = _beside(path, named[0]) if named else None
+    return MarianFiles(model, (found[0], found[-1]), settings, shortlist, settings_file)
 
 
 def _settings(source: Path) -> tuple[Path, dict[str, Any]]:
@@ -238,7 +236,7 @@ def _refused(key: str, value: Any, path: Path) -> UserError:
     return UserError(f"a model with `{key}: {given}` cannot be imported", where=str(path), hint=_HINT)
 
 
-def _decoding(settings: Mapping[str, Any]) -> dict[str, Any]:
+def decoding_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The section of decoding; Marian never generates unknown tokens unless it is told to."""
     factor, alpha = float(settings.get("max-length-factor", 3)), float(settings.get("normalize", 0))
     return {
@@ -348,19 +346,10 @@ class _Weights:
     def _weight(self, name: str, shape: tuple[int, ...], blocks: Mapping[str, Sequence[int]]) -> Tensor:
         """Convert a weight of a stack, or of a normalisation; ``blocks``: of each layer, the number of its block."""
         side, *inner, kind = name.split(".")
-        is_bias = kind == "bias"
-        if inner in (["norm"], ["source"], ["target"]):  # the last two: of embeddings
-            of_side = {"source": "encoder_emb", "target": "decoder_emb"}.get(inner[0], f"{side}_top")
-            theirs = f"{of_side}_ln_{'bias' if is_bias else 'scale'}{'' if inner == ['norm'] else '_pre'}"
-        else:
-            module = ".".join(inner[2:])
-            if module in ("self.o", "cross.o") and self._config.get("transformer-no-projection"):
-                return torch.zeros(shape) if is_bias else torch.eye(shape[0])
-            own = _LAYER_NAMES[module][is_bias]
-            if module == "self_norm" and side == "decoder" and self._recurrent:
-                own = f"rnn_{'' if self.norm == 'pre' else 'ffn_'}ln_{'bias' if is_bias else 'scale'}"
-            after = "_pre" if module.endswith("norm") and self.norm == "pre" else ""
-            theirs = f"{side}_l{blocks[side][int(inner[1])]}_{own}{after}"
+        if inner[-2:] in (["self", "o"], ["cross", "o"]) and self._config.get("transformer-no-projection"):
+            return torch.zeros(shape) if kind == "bias" else torch.eye(shape[0])
+        block = blocks[side][int(inner[1])] if inner[0] == "layers" else None
+        theirs = weight_name(name, norm=self.norm, recurrent=self._recurrent, block=block)
         if len(shape) == 1:
             found = self._tensors.take(theirs, (1, *shape))[0].clone()
         else:  # Marian's matrices are multiplied from the right

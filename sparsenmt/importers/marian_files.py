@@ -16,7 +16,7 @@ import math
 import struct
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,23 +33,50 @@ CONFIGURATION = "special:model.yml"
 _MOST_TENSORS, _MOST_NAME = 1 << 20, 1 << 12
 _MAGIC = b"PK\x03\x04"  # of an archive
 _FLOATS = {0x402: np.float16, 0x404: np.float32, 0x408: np.float64}
-_TEXT, _INTGEMM8 = 0x101, 0x4101
-_STORED_AS_IT_IS = ("Wemb",)  # the table is also multiplied with from its other side
-_MULTIPLIERS = "_QuantMultA"  # of the inputs of products; dequantised weights do not need them
+FLOAT, TEXT, INTGEMM8 = 0x404, 0x101, 0x4101
+INT8 = "int8"
+TABLE = "Wemb"  # the end of the names of tables: they are also multiplied with from their other side
+ALPHA = "_QuantMultA"  # the end of the names of multipliers of the inputs of products, which fp32 does not need
 _AGAIN = "Copy it again from where it comes from."
 
 
 @dataclass(frozen=True)
+class Values:
+    """The place of the values of a tensor in a model file.
+
+    Args:
+        begin, length: in bytes.
+        kind: `INT8`, or NumPy's name of the type.
+        by_columns: True if the first axis varies fastest.
+    """
+
+    name: str
+    begin: int
+    length: int
+    kind: str
+    by_columns: bool = False
+
+
+@dataclass
 class MarianFile:
-    """The contents of a model file."""
+    """The contents of a model file.
 
-    tensors: dict[str, Tensor]  # fp32
-    configuration: dict[str, Any]
-    quantized: bool
+    Args:
+        tensors: in fp32.
+        places: of the values of all tensors.
+        multipliers: of 8-bit matrices: a value is the integer over its matrix's multiplier.
+        alphas: by the name of a matrix, the multiplier of what it is multiplied with, in files that have them.
+    """
 
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    configuration: dict[str, Any] = field(default_factory=dict)
+    places: list[Values] = field(default_factory=list)
+    multipliers: dict[str, float] = field(default_factory=dict)
+    alphas: dict[str, float] = field(default_factory=dict)
 
-_Contents = tuple[dict[str, Tensor], dict[str, Any] | None, bool]
-"""Tensors, configuration, and True if any tensor was quantised."""
+    @property
+    def quantized(self) -> bool:
+        return bool(self.multipliers)
 
 
 @dataclass(frozen=True)
@@ -71,20 +98,20 @@ def read_marian_file(path: Path) -> MarianFile:
             begins = stream.read(len(_MAGIC))
             stream.seek(0)
             read = _read_npz if begins == _MAGIC else _read_bin
-            tensors, configuration, quantized = read(stream, path)
+            found = read(stream, path)
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", where=str(path), hint="Check the path.") from None
-    if configuration is None:
+    if not found.configuration:
         raise _damaged(path, f"it holds no configuration ({CONFIGURATION})")
-    check_weights(tensors, path)
-    return MarianFile(tensors, configuration, quantized)
+    check_weights(found.tensors, path)
+    return found
 
 
 def _damaged(path: Path, reason: str) -> UserError:
     return UserError(f"not a model file of Marian, or a damaged one: {reason}", where=str(path), hint=_AGAIN)
 
 
-def _read_bin(stream: BinaryIO, path: Path) -> _Contents:
+def _read_bin(stream: BinaryIO, path: Path) -> MarianFile:
     size = stream.seek(0, io.SEEK_END)
     stream.seek(0)
 
@@ -113,15 +140,26 @@ def _read_bin(stream: BinaryIO, path: Path) -> _Contents:
     ]
     if stream.tell() + sum(entry.length for entry in entries) > size:
         raise _damaged(path, f"it ends after {size:,} bytes, where more should follow")
-    tensors: dict[str, Tensor] = {}
-    configuration: dict[str, Any] | None = None
+    found = MarianFile()
     for entry in entries:
-        data = take(entry.length)
+        begin, data = stream.tell(), take(entry.length)
         if entry.name == CONFIGURATION:
-            configuration = _configuration(data, path)
-        elif not entry.name.endswith(_MULTIPLIERS):
-            tensors[entry.name] = torch.from_numpy(_array(entry, data, path))
-    return tensors, configuration, any(entry.type == _INTGEMM8 for entry in entries)
+            found.configuration = _configuration(data, path)
+            continue
+        if entry.name.endswith(ALPHA):
+            flat = _StoredTensor(entry.name, entry.type, (1, 1), entry.length)  # the shape differs among versions
+            found.alphas[entry.name.removesuffix(ALPHA)] = float(_array(flat, data, path)[0, 0])
+            continue
+        array = _array(entry, data, path)
+        found.tensors[entry.name] = torch.from_numpy(array)
+        count, kind = array.size, INT8
+        if entry.type == INTGEMM8:
+            found.multipliers[entry.name] = float(np.frombuffer(data, np.float32, 1, count)[0])
+        else:
+            kind = np.dtype(_FLOATS[entry.type]).str
+            count *= np.dtype(kind).itemsize
+        found.places.append(Values(entry.name, begin, count, kind))
+    return found
 
 
 def _array(entry: _StoredTensor, data: bytes, path: Path) -> NDArray[np.float32]:
@@ -129,17 +167,17 @@ def _array(entry: _StoredTensor, data: bytes, path: Path) -> NDArray[np.float32]
     if any(axis < 1 for axis in entry.shape):
         raise _damaged(path, f"{entry.name} has the shape {entry.shape}")
     count = math.prod(entry.shape)
-    if entry.type != _INTGEMM8 and entry.type not in _FLOATS:
+    if entry.type != INTGEMM8 and entry.type not in _FLOATS:
         raise UserError(
             f"{entry.name} is of Marian's type {entry.type:#x}, which is made for one kind of processor",
             where=str(path),
             hint="Import the float32 file, or the one that `marian-conv --gemm-type intgemm8` wrote.",
         )
-    item = 1 if entry.type == _INTGEMM8 else np.dtype(_FLOATS[entry.type]).itemsize
-    needed = count * item + (4 if entry.type == _INTGEMM8 else 0)
+    item = 1 if entry.type == INTGEMM8 else np.dtype(_FLOATS[entry.type]).itemsize
+    needed = count * item + (4 if entry.type == INTGEMM8 else 0)
     if needed > len(data):
         raise _damaged(path, f"{entry.name} has {len(data):,} bytes instead of {needed:,}")
-    if entry.type != _INTGEMM8:
+    if entry.type != INTGEMM8:
         return np.frombuffer(data, _FLOATS[entry.type], count).reshape(entry.shape).astype(np.float32)
     levels = np.frombuffer(data, np.int8, count).astype(np.float32)
     multiplier = np.frombuffer(data, np.float32, 1, count)[0]
@@ -148,15 +186,14 @@ def _array(entry: _StoredTensor, data: bytes, path: Path) -> NDArray[np.float32]
     if not math.isfinite(multiplier) or multiplier < np.finfo(np.float32).tiny:
         raise _damaged(path, f"the multiplier of {entry.name} is {multiplier}")
     values: NDArray[np.float32] = levels / multiplier
-    if entry.name in _STORED_AS_IT_IS:
+    if entry.name.endswith(TABLE):
         return values.reshape(entry.shape)
     return np.ascontiguousarray(values.reshape(entry.shape[::-1]).T)
 
 
-def _read_npz(stream: BinaryIO, path: Path) -> _Contents:
+def _read_npz(stream: BinaryIO, path: Path) -> MarianFile:
     size = stream.seek(0, io.SEEK_END)
-    tensors: dict[str, Tensor] = {}
-    configuration: dict[str, Any] | None = None
+    found = MarianFile()
     try:
         with zipfile.ZipFile(stream) as archive, np.errstate(over="ignore"):
             members = archive.infolist()
@@ -169,14 +206,26 @@ def _read_npz(stream: BinaryIO, path: Path) -> _Contents:
                     array = _member(member, info, path)
                 name = info.filename.removesuffix(".npy")
                 if name == CONFIGURATION:
-                    configuration = _configuration(array.tobytes(), path)
+                    found.configuration = _configuration(array.tobytes(), path)
                 elif array.dtype.kind != "f":
                     raise _damaged(path, f"{name} holds {array.dtype}")
+                elif name.endswith(ALPHA) and array.size == 1:
+                    found.alphas[name.removesuffix(ALPHA)] = float(array.flat[0])
                 else:
-                    tensors[name] = torch.from_numpy(array.astype(np.float32))
+                    by_columns = not array.flags.c_contiguous
+                    begin = _end_of_member(stream, info) - array.nbytes
+                    found.places.append(Values(name, begin, array.nbytes, array.dtype.str, by_columns))
+                    found.tensors[name] = torch.from_numpy(array.astype(np.float32))
     except (zipfile.BadZipFile, ValueError, EOFError, OverflowError, RuntimeError) as error:  # RuntimeError: encrypted
         raise _damaged(path, str(error)) from None
-    return tensors, configuration, False
+    return found
+
+
+def _end_of_member(stream: BinaryIO, info: zipfile.ZipInfo) -> int:
+    """The place in an archive where a stored member ends, behind its header, whose name and extra field vary."""
+    stream.seek(info.header_offset + 26)
+    name, extra = struct.unpack("<2H", stream.read(4))
+    return info.header_offset + 30 + int(name) + int(extra) + info.file_size
 
 
 def _member(member: Any, info: zipfile.ZipInfo, path: Path) -> NDArray[Any]:

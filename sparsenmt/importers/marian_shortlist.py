@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.data.shortlist import Shortlist
-from sparsenmt.data.vocabulary import UNK
+from sparsenmt.data.vocabulary import EOS, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.importers.foreign_files import read_content
 from sparsenmt.importers.marian_vocabularies import MarianVocabulary
-from sparsenmt.storage.files import without_mark
+from sparsenmt.storage.files import regular_file, without_mark
 
 _MAGIC = 0xF11A48D5013417F5
 _HEADER = 48
@@ -64,6 +64,38 @@ def read_marian_shortlist(path: Path, settings: Sequence[Any], vocabularies: Voc
     ours = _places(target)
     found = [ours[translations[id_]].tolist() if id_ >= 0 else [] for id_ in source.ids]
     return Shortlist.of(ours[:first].tolist(), found, source.tokenizer, target.tokenizer)
+
+
+def most_translations(path: Path) -> int:
+    """The most translations of a token, which a binary shortlist says; 0 of a text."""
+    with open(path, "rb", opener=regular_file) as stream:
+        header = stream.read(_HEADER)
+    return int.from_bytes(header[24:32], "little") if header[:8] == _MAGIC.to_bytes(8, "little") else 0
+
+
+def binary_shortlist(shortlist: Shortlist, source_ids: Sequence[int], target_ids: Sequence[int], best: int) -> bytes:
+    """The bytes of a shortlist in Marian's format.
+
+    Args:
+        source_ids, target_ids: Marian's id of each token; -1: Marian has no such token.
+        best: the most translations of a token, as the file says; 0: as many as there are.
+    """
+    theirs = np.asarray(target_ids, np.int64)
+    always = {id_ for id_ in theirs[shortlist.always].tolist() if id_ >= 0}
+    first = next(id_ for id_ in range(len(always) + 1) if id_ not in always)
+    begins = np.concatenate([[0], shortlist.ends])
+    found: list[list[int]] = [[] for _ in range(max(source_ids) + 1)]
+    for id_, place in enumerate(source_ids):
+        # In Marian the first tokens always come out; any others may wherever there is an end of a sentence.
+        others = {id_ for id_ in always if id_ >= first} if id_ == EOS else set()
+        if place >= 0:
+            own = theirs[shortlist.tokens[begins[id_] : begins[id_ + 1]]]
+            found[place] = sorted({*own[own >= 0].tolist(), *others})
+    ends = np.cumsum([0, *map(len, found)])
+    tokens = np.array([id_ for each in found for id_ in each], "<u4").tobytes()
+    header = struct.pack("<4Q", first, best or max(map(len, found)), len(ends), int(ends[-1]))
+    body = header + ends.astype("<u8").tobytes() + tokens
+    return struct.pack("<2Q", _MAGIC, _checksum(body)) + body
 
 
 def _places(vocabulary: MarianVocabulary) -> NDArray[np.int64]:

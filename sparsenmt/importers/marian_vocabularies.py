@@ -86,13 +86,26 @@ def read_vocabulary(path: Path, side: str) -> MarianVocabulary:
             hint="Import SentencePiece models (.spm), or words with numbers (.yml, .json); factors are not read.",
         )
     data = without_mark(read_content(path, _MOST_BYTES), str(path))
+    return parse_vocabulary(path, data, path.with_name(f"{side}.spm"))
+
+
+def parse_vocabulary(path: Path, data: bytes, pieces: bytes | Path = b"") -> MarianVocabulary:
+    """Read the contents of a vocabulary.
+
+    Args:
+        path: of the file, which tells the kind.
+        pieces: for a table of SentencePiece's tokens, its model, or where that lies.
+
+    Raises:
+        UserError: it is damaged, or has no end of a sentence or no unknown token.
+    """
     try:
         if path.suffix in (".spm", ".model"):
             return _pieces(path, data)
         names = _names(data)
         check_tokens(names, path)
         if sum(name.startswith(SPACE) for name in names) > len(names) // 20:
-            return _pieces(path, read_content(path.with_name(f"{side}.spm"), _MOST_BYTES), names)
+            return _pieces(path, read_content(pieces, _MOST_BYTES) if isinstance(pieces, Path) else pieces, names)
         ids = _order(names)
         words = WordTokenizer([names[id_] for id_ in ids[_FIRST:]], lowercase=False)
         return MarianVocabulary(path, words, ids, len(names), {})

@@ -93,6 +93,16 @@ class Tables(nn.ParameterDict):
         return look_up(tokens, self[key])
 
 
+def keep_zero_start(vectors: Tensor) -> Tensor:
+    """Stop the gradient of first vectors (B, T, D) that are zero.
+
+    Marian begins every target with zeros. Its models stay its models in further training only if this start does.
+    """
+    first = vectors[:, :1]
+    kept = torch.where(first.detach().any(dim=-1, keepdim=True), first, first.detach())
+    return torch.cat([kept, vectors[:, 1:]], 1)
+
+
 def embed(
     tokens: Tensor, table: Tensor, positions: Positions, start: int | Tensor = 0, *, scaled: bool = True
 ) -> Tensor:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from sparsenmt.model.attention import AttentionStep
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.dropout import dropout
-from sparsenmt.model.embeddings import PositionKind, Positions, Tables, Wavelengths, add_positions
+from sparsenmt.model.embeddings import PositionKind, Positions, Tables, Wavelengths, add_positions, keep_zero_start
 from sparsenmt.model.kv_cache import BufferPool, KVCache
 from sparsenmt.model.layers import BlockOptions
 from sparsenmt.model.linear import Linear
@@ -219,6 +219,8 @@ class Transformer(nn.Module):
         positions = self.positions[side]
         assert isinstance(positions, Positions)
         vectors = self.embeddings.rows(self.table_keys[0 if side == "source" else 1], tokens)
+        if self.training and side == "target" and self.output_bias is not None:
+            vectors = keep_zero_start(vectors)
         embedded = add_positions(vectors, positions, start, scaled=self.scaled)
         if side in self.embedding_norm:
             embedded = self.embedding_norm[side](embedded)

@@ -203,10 +203,11 @@ def test_the_search_of_the_recipe() -> None:
 
 def test_the_readme_tells_what_differs() -> None:
     from sparsenmt.export.readme import readme
+    from sparsenmt.export.target import load_target
 
     def text(target: str, **given: Any) -> str:
         bundle = make_bundle(**given)
-        return readme(bundle, plain_model(bundle, "it"), target, sentencepiece=True)
+        return readme(bundle, plain_model(bundle, "it"), load_target(target), sentencepiece=True)
 
     assert "((5 + length) / 6)^0.7" in text("ctranslate2", decoding={"length_penalty": "gnmt", "alpha": 0.7})
     assert "Transformers 5" in text("safetensors-hf", tie_embeddings="target")

@@ -90,9 +90,9 @@ class Twin:
         yield "decoder_ff_logit_out_b", (1, self.size)
         if self.config.get("learned"):
             yield "Wpos", (64, D)
-        for i in range(1, LAYERS + 1):
+        for i in range(1, self.config["enc-depth"] + 1):
             yield from (*attention(f"encoder_l{i}_self"), *wide(f"encoder_l{i}_ffn"))
-        for i in range(1, DECODER_LAYERS + 1):
+        for i in range(1, self.config["dec-depth"] + 1):
             if self.recurrent:
                 yield from ((f"decoder_l{i}_rnn_W{part}", (D, D)) for part in ("", "f"))
                 yield f"decoder_l{i}_rnn_bf", (1, D)
@@ -157,13 +157,13 @@ class Twin:
         target_table = w["Wemb"] if self.tie in ("all", "inputs") else w["decoder_Wemb"]
         source_table = target_table if self.tie in ("all", "inputs") else w["encoder_Wemb"]
         memory = self._embed(w, source_table[source], "encoder")
-        for i in range(1, LAYERS + 1):
+        for i in range(1, self.config["enc-depth"] + 1):
             memory = self._attention(w, f"encoder_l{i}_self", memory, None, causal=False)
             memory = self._wide(w, f"encoder_l{i}_ffn", memory)
         if self.config["transformer-postprocess-top"]:
             memory = self._norm(w, "encoder_top", memory)
         x = self._embed(w, torch.cat([torch.zeros(1, D).double(), target_table[target]]), "decoder")
-        for i in range(1, DECODER_LAYERS + 1):
+        for i in range(1, self.config["dec-depth"] + 1):
             x = self._recurrence(w, f"decoder_l{i}_rnn", x) if self.recurrent else self._attention(
                 w, f"decoder_l{i}_self", x, None, causal=True
             )  # fmt: skip

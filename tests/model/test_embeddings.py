@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from sparsenmt.model.embeddings import Positions, embed
+from sparsenmt.model.embeddings import Positions, embed, keep_zero_start
 
 TOKENS = torch.tensor([[3, 0, 4], [1, 3, 3]])
 
@@ -43,3 +43,17 @@ def test_learned_positions() -> None:
     torch.testing.assert_close(embed(TOKENS, table, positions, torch.tensor([1, 1])), expected)
     with pytest.raises(ValueError, match="position 4 is beyond the 4 learned positions"):
         embed(TOKENS, table, positions, 2)
+
+
+def test_a_start_of_zeros_gets_no_gradient() -> None:
+    """Marian's models begin with zeros, and do so after further training; a trained start is trained on."""
+    table = torch.randn(5, 4, generator=torch.Generator().manual_seed(1))
+    table[2] = 0
+    for start, trained in ((2, False), (4, True)):
+        weights = table.clone().requires_grad_()
+        vectors = keep_zero_start(weights[torch.tensor([[start, 1, 3], [start, 3, 3]])])
+        assert torch.equal(vectors, table[torch.tensor([[start, 1, 3], [start, 3, 3]])])
+        vectors.sum().backward()
+        assert weights.grad is not None
+        assert bool(weights.grad[start].any()) is trained
+        assert torch.equal(weights.grad[[1, 3]], torch.tensor([[1.0] * 4, [3.0] * 4]))

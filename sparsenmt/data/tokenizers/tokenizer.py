@@ -23,6 +23,8 @@ from sparsenmt.storage.files import invalid_file, read_json, write_bytes, write_
 
 SHORTLIST = "shortlist.safetensors"
 """File of the tokens that may come out of each source token; it is read with the model, not with the text."""
+LAYOUT = "layout.json"
+"""File that says how the files of an imported model were laid out, which `export` writes again."""
 
 
 class Tokenizer(Protocol):
@@ -147,6 +149,7 @@ class Tokenizers:
         shared: True if both have one vocabulary: the same tokenizer, or two that divide text each in its own way.
         frames: the tokens around sentences.
         shortlist: the file of a shortlist that the model came with; `Bundle.shortlist` reads it.
+        layout: the file `LAYOUT` of a model that was imported, as its importer wrote it.
     """
 
     source: Tokenizer
@@ -154,6 +157,7 @@ class Tokenizers:
     shared: bool
     frames: Frames = field(default_factory=Frames)
     shortlist: bytes | None = None
+    layout: bytes | None = None
 
     @property
     def language_names(self) -> tuple[str, ...]:
@@ -170,8 +174,9 @@ class Tokenizers:
             self.source.save(directory, "source")
             self.target.save(directory, "target")
         self.frames.save(directory / "frames.json")
-        if self.shortlist is not None:
-            write_bytes(directory / SHORTLIST, self.shortlist)
+        for name, content in ((SHORTLIST, self.shortlist), (LAYOUT, self.layout)):
+            if content is not None:
+                write_bytes(directory / name, content)
         write_json(directory / "tokenizers.json", {"shared": self.shared} | ({"files": 2} if self.shared > one else {}))
 
     @classmethod
@@ -191,8 +196,9 @@ class Tokenizers:
         target = source if one else load_tokenizer(directory, "target")
         if shared and source.size != target.size:
             raise invalid_file(path, "the tokenizers do not have one vocabulary")
-        frames, path = Frames.read(directory / "frames.json", source.size, target.size), directory / SHORTLIST
-        return cls(source, target, shared, frames, path.read_bytes() if path.exists() else None)
+        frames = Frames.read(directory / "frames.json", source.size, target.size)
+        paths = (directory / SHORTLIST, directory / LAYOUT)
+        return cls(source, target, shared, frames, *(path.read_bytes() if path.exists() else None for path in paths))
 
 
 @dataclass(frozen=True)
@@ -243,7 +249,8 @@ def reduce_vocabularies(
         for each, ids in zip(pair, rows, strict=True)
     )
     frames = tokenizers.frames.renumbered(source_places, target_places, codes)
-    return ReducedVocabularies(Tokenizers(source_reduced, target_reduced, tokenizers.shared, frames), *rows)
+    reduced = Tokenizers(source_reduced, target_reduced, tokenizers.shared, frames, layout=tokenizers.layout)
+    return ReducedVocabularies(reduced, *rows)
 
 
 def _required(tokenizer: Tokenizer, ids: Collection[int]) -> set[int]:

@@ -10,6 +10,7 @@ from sparsenmt.assemble.bundle import open_model
 from sparsenmt.data.text import StrPath
 from sparsenmt.export import model_export
 from sparsenmt.export.plain_transformer import parameter_count
+from sparsenmt.export.target import FileChoices
 from sparsenmt.process.progress import notify
 from sparsenmt.workflows.decoding.depth_choice import at_depth
 
@@ -21,21 +22,26 @@ def export_model(
     *,
     encoder_layers: int | None = None,
     decoder_layers: int | None = None,
+    file: str | None = None,
+    text: StrPath | None = None,
 ) -> None:
-    """Write the model in a directory as a directory of CTranslate2 or Transformers.
+    """Write the model in a directory as a directory of CTranslate2, Marian or Transformers.
 
     Args:
         output: the directory to write.
-        target: ``ctranslate2`` or ``safetensors-hf``.
+        target: ``ctranslate2``, ``marian`` or ``safetensors-hf``.
         encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
+        file: of Marian: ``npz``, ``bin`` or ``int8``; None: as it was imported, otherwise ``npz``.
+        text: of Marian in 8 bits: lines in the source language, whose translation shows the ranges of numbers.
 
     Raises:
         UserError: the target cannot compute the model, its package is missing, or ``output`` exists.
     """
     model, output = Path(model), Path(output)
-    model_export.check_target(target, output)
+    choices = FileChoices(file, None if text is None else Path(text))
+    model_export.check_target(target, output, choices)
     bundle = open_model(model, device=torch.device("cpu"), dtype=None)
     options = at_depth(bundle.model.plan, bundle.recipe.decoding, encoder_layers, decoder_layers)
-    plain = model_export.export_model(bundle, output, target, options.depth, source=model)
+    plain = model_export.export_model(bundle, output, target, options.depth, source=model, choices=choices)
     layers = f"{plain.encoder_layers} encoder and {plain.decoder_layers} decoder layers"
     notify(f"{output}: {layers}, {parameter_count(plain):,} weights; README.md shows how to run it")

@@ -14,7 +14,7 @@ import torch
 from sparsenmt import __version__
 from sparsenmt.assemble import model_directory
 from sparsenmt.data.prepared_data import PreparedData
-from sparsenmt.data.tokenizers.tokenizer import SHORTLIST
+from sparsenmt.data.tokenizers.tokenizer import LAYOUT, SHORTLIST
 from sparsenmt.errors import UserError
 from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.schema import Recipe
@@ -199,7 +199,7 @@ def check_lengths(recipe: Recipe, data: PreparedData) -> None:
 def same_vocabularies(prepared: Path, model: Path) -> bool:
     """Return True if the tokenizer files of prepared data and of a model are identical."""
     old, new = model / "tokenizers", prepared / "tokenizers"
-    names, others = (sorted({path.name for path in folder.glob("*")} - {SHORTLIST}) for folder in (new, old))
+    names, others = (sorted({path.name for path in folder.glob("*")} - {SHORTLIST, LAYOUT}) for folder in (new, old))
     if names != others:
         return False
     _, different, unreadable = filecmp.cmpfiles(old, new, names, shallow=False)
