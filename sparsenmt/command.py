@@ -46,6 +46,7 @@ COMMANDS: EntryTable[CommandEntry] = EntryTable(
         "sweep": CommandEntry("sweep", "Train and evaluate the variants of a recipe."),
         "distill": CommandEntry("distill", "Train a student on a teacher's translations."),
         "depth-table": CommandEntry("depth_table", "Measure quality and time at every depth."),
+        "plan": CommandEntry("plan", "Find the cheapest model that is good enough, and write it."),
         "slice": CommandEntry("slice", "Cut a model to fewer layers or tokens."),
         "shortlist": CommandEntry("shortlist", "Make a vocabulary shortlist for faster decoding."),
         "average": CommandEntry("average", "Average checkpoints into one model."),

@@ -73,6 +73,8 @@ REASONS = {
     "sparsenmt.training.gradient_buckets": "when and how gradients are summed: knows no loss, tested alone",
     "sparsenmt.workflows.decoding.minimum_risk": "candidates and the choice among them: no input or output in it",
     **{f"sparsenmt.workflows.evaluation.report.{n}": "sections" for n in ("figures", "quality", "sentences", "words")},
+    "sparsenmt.workflows.evaluation.method_gain": "one method against its dense twin: no quality or test in it",
+    **{f"sparsenmt.workflows.plan.{name}": "an output: measures nothing" for name in ("plan_table", "training_steps")},
     "sparsenmt.workflows.evaluation.benchmark.workloads": "what is timed: measures nothing",
 }
 """Module -> why it is a file of its own although a single module, of the same layer, imports it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
 from sparsenmt.assemble.methods import attention_sites
@@ -11,6 +13,7 @@ from sparsenmt.model.sites import SITES
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.process.progress import byte_text
 from sparsenmt.recipe import schema
+from sparsenmt.sparsity.registry import Socket
 
 
 def least_parameters(model: schema.ModelSection, *, source_size: int, target_size: int) -> int:
@@ -74,3 +77,20 @@ def patterns_without_gain(section: schema.ModelSection, model: Transformer) -> l
 def without_gain(section: schema.ModelSection, model: Transformer) -> list[str]:
     """Notes on all sparsity of a model that saves no time, with the reason (design rule 4)."""
     return patterns_without_gain(section, model) + filters_without_gain(section, model)
+
+
+SKIPS_NOTHING: Mapping[Socket, str] = {
+    "pattern": "sequences are too short for bands: all scores are computed, and masked",
+    "transform": "the scores of all keys are computed before it decides",
+    "position": "its term is added to all scores",
+    "span": "no key lies beyond the longest span",
+    "memory": "it drops hardly any encoder output of this text",
+    "depth": "all layers run: name fewer as `decoding.encoder_layers` and `decoding.decoder_layers`",
+}
+"""Socket -> why a method of it skips no matrix product of a text, where neither a pattern nor a filter says so."""
+
+
+def reasons_without_gain(section: schema.ModelSection, model: Transformer) -> dict[str, str]:
+    """Return key of a method -> the reason why it saves no time, as in `without_gain`."""
+    notes = (note.partition(": ") for note in without_gain(section, model))
+    return {place.partition(" (")[0]: reason for place, _, reason in notes}

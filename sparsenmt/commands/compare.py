@@ -40,6 +40,7 @@ from sparsenmt.commands.options import (
     type=click.IntRange(1),
     help="Time batches of this number of lines of similar length.  [default: the recipe's `decoding.batch_tokens`]",
 )
+@click.option("--explain", is_flag=True, help="Say for each method what it leaves out, and whether that saves time.")
 @evaluation_options
 @language_options
 @processor_options
@@ -60,6 +61,9 @@ def command(**options: Any) -> None:
                      fastest turn, and the median; spread: excess time of the slowest
                      turn over the fastest; speed: equal where the turns of a model
                      and of the baseline overlap
+
+    With --explain each method of each model is compared with a dense twin: a model of the list that differs in the
+    method alone, or the same weights with the method switched off.
 
     Language models read one text (--text): bits per character, mean and longest learned span; differences are tested
     on blocks of lines.

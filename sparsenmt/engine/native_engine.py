@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from sparsenmt.engine.contract import Continuations, GreedyOutputs, GreedyRules, NextRules, Searches
+from sparsenmt.engine.contract import Continuations, Engine, GreedyOutputs, GreedyRules, NextRules, Searches
 from sparsenmt.engine.native_decoder import NativeDecoder
 from sparsenmt.engine.native_encoder import NativeEncoder
 from sparsenmt.engine.packing import PackedTables, Packing
@@ -153,3 +153,13 @@ class NativeEngine(TorchEngine):
         if not isinstance(decoder, NativeDecoder) or not decoder.is_recurrent:
             return None
         return decoder if "target" not in self.model.embedding_norm and self._reads_lists else None
+
+
+def kernels_in_use(engine: Engine) -> str:
+    """Return in words what computes a model: compiled kernels, those of whole stacks by name, or PyTorch."""
+    if not isinstance(engine, NativeEngine):
+        return "PyTorch"
+    stacks = {"encoder": isinstance(engine.model.encoder, NativeEncoder)}
+    stacks |= {"decoder": isinstance(engine.model.decoder, NativeDecoder)}
+    whole = [name for name, compiled in stacks.items() if compiled]
+    return f"compiled {' and '.join(whole)}" if whole else "PyTorch, compiled products"

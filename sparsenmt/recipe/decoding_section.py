@@ -68,6 +68,7 @@ class Decoding(Section):
     dtype: DecodingDtype = Field(
         "fp32", description="Precision of matrix products in `decode`; `auto`: the fastest, measured at start."
     )
+    threads: PositiveInt | None = Field(None, description="Number of CPU threads of `decode`. Default: all cores.")
     encoder_layers: PositiveInt | None = Field(
         None, description="Number of encoder layers to run, from the first on. Default: the deepest trained exit."
     )
@@ -108,7 +109,7 @@ class Decoding(Section):
     younger = frozenset(
         {
             *("segment_length", "segment_memory", "source_language", "target_language", "shortlist", "max_lines"),
-            *("draft_tokens", "draft_layers", "exit_confidence", "long"),
+            *("draft_tokens", "draft_layers", "exit_confidence", "long", "threads"),
         }
     )
 
@@ -116,9 +117,10 @@ class Decoding(Section):
         """These settings as JSON values, for records of what an output depends on.
 
         A key that is younger than records on disk is in it only where it changes the output. Of a file that is named,
-        the contents count.
+        the contents count. The number of threads is one of `engine.numerics`.
         """
-        found: dict[str, Any] = self.model_dump(mode="json", exclude={"unknown"} if self.unknown == "allow" else set())
+        left_out = {"threads", *(["unknown"] if self.unknown == "allow" else [])}
+        found: dict[str, Any] = self.model_dump(mode="json", exclude=left_out)
         if self.shortlist == NO_SHORTLIST:
             del found["shortlist"]
         elif (path := self.shortlist_file) is not None and path.is_file():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from sparsenmt.assemble.model_directory import read_manifest
+from sparsenmt.assemble.model_directory import MANIFEST, RECIPE, read_manifest
 from sparsenmt.errors import UserError
 
 
@@ -26,3 +26,17 @@ def model_labels(models: Sequence[Path]) -> dict[str, Path]:
         str(directory) if names.count(name) > 1 else name: directory
         for name, directory in zip(names, models, strict=True)
     }
+
+
+def models_in(place: Path) -> list[Path]:
+    """Return the model directory that is named, or those in the named directory; UserError if there are none."""
+    if (place / MANIFEST).exists() and (place / RECIPE).exists():
+        return [place]
+    inside = sorted(path.parent for path in place.glob(f"*/{RECIPE}") if (path.parent / MANIFEST).exists())
+    if not inside:
+        raise UserError(
+            "is no model directory, and holds none",
+            where=str(place),
+            hint="Name one that `train` or `sweep` wrote.",
+        )
+    return inside

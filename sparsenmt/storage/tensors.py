@@ -153,6 +153,12 @@ def count_elements(path: Path, *, hint: str) -> int:
         return sum(math.prod(entry.shape) for entry in header.entries.values())
 
 
+def tensor_bytes(path: Path, *, hint: str) -> dict[str, int]:
+    """Return name -> bytes of every tensor in the file, without reading them; errors as of `count_elements`."""
+    with _open_file(path, hint) as (_, header):
+        return {name: entry.size for name, entry in header.entries.items()}
+
+
 def _read_all(
     path: Path, hint: str, shapes: Shapes | None, use: Callable[[str, Tensor], object], content: bytes | None = None
 ) -> str:

@@ -1,5 +1,7 @@
 """Cut a model to a depth, or to the tokens of a text: write what is left as a model directory of its own.
 
+Other decoding options may be written with it, with a file of a shortlist as the model's own.
+
 The cut model has one exit, its last layers: a recipe's `memory.*.per: exit` and its exits are dropped. Shared layers
 (`depth: recurrent`) stay shared unless they are unrolled: the file is then no larger, and cross-attention keys and
 values are projected once. Sockets and filters of the steps that are kept stay.
@@ -24,7 +26,7 @@ from sparsenmt.data.text import StrPath
 from sparsenmt.model.depth_plan import Depth, DepthPlan
 from sparsenmt.model.transformer import own_exit
 from sparsenmt.recipe.method_choice import MethodChoice
-from sparsenmt.recipe.schema import Recipe
+from sparsenmt.recipe.schema import Decoding, Recipe
 from sparsenmt.storage.files import check_absent
 from sparsenmt.workflows.conversion.vocabulary_slice import (
     VocabularyTexts,
@@ -32,6 +34,7 @@ from sparsenmt.workflows.conversion.vocabulary_slice import (
     cut_tables,
     cut_vocabularies,
     recipe_of_cut,
+    recipe_with_decoding,
     save_vocabularies,
 )
 from sparsenmt.workflows.decoding.depth_choice import check_layers, warn_untrained
@@ -70,6 +73,7 @@ def slice_model(
     decoder_layers: int | None = None,
     unroll: bool = False,
     vocabulary: VocabularyTexts | None = None,
+    decoding: Decoding | None = None,
 ) -> SlicedModel:
     """Cut a model to its first layers, or its vocabularies to the tokens of texts, and write it to a new directory.
 
@@ -77,6 +81,7 @@ def slice_model(
         encoder_layers, decoder_layers: layers to keep; None: all.
         unroll: write a layer that several steps apply as several layers.
         vocabulary: the texts whose tokens stay; None: all tokens stay.
+        decoding: options in place of the recipe's, of which the depth does not count; of a model whose tokens stay.
 
     Raises:
         UserError: the model has no such layer, ``output`` exists, or the vocabularies cannot be cut to the texts.
@@ -98,11 +103,14 @@ def slice_model(
     if found is not None:
         recipe, shortlist = recipe_of_cut(recipe, output), cut_shortlist(bundle, found)
         weights = cut_tables(weights, recipe, found)
+    elif decoding is not None:
+        recipe, shortlist = recipe_with_decoding(recipe, decoding), bundle.shortlist(decoding)
     tokenizers = bundle.tokenizers if found is None else found.tokenizers
     sizes = tokenizers.source.size, tokenizers.target.size
     cut = build_model(recipe.model, source_size=sizes[0], target_size=sizes[1], seed=0)
     cut.load_state_dict({name: weights[_origin(name, weights, plan, depth, cut.plan)] for name in cut.state_dict()})
-    save = None if found is None else partial(save_vocabularies, found.tokenizers, shortlist)
+    changes_files = found is not None or shortlist is not None
+    save = partial(save_vocabularies, tokenizers, shortlist) if changes_files else None
     model_directory.copy_slice(model, output, recipe, cut.state_dict(), depth, version, save)
     write_model_card(output)
     after, before = (sum(parameter.numel() for parameter in each.parameters()) for each in (cut, bundle.model))

@@ -31,7 +31,7 @@ from sparsenmt.errors import UserError, check_lists
 from sparsenmt.model.transformer import table_keys
 from sparsenmt.process.progress import notify
 from sparsenmt.recipe.choices import OWN_SHORTLIST
-from sparsenmt.recipe.schema import Recipe
+from sparsenmt.recipe.schema import Decoding, Recipe
 
 _LINES = 1000  # that are tokenized together
 
@@ -172,7 +172,11 @@ def recipe_of_cut(recipe: Recipe, output: Path) -> Recipe:
     place = str(output.resolve())
     tokenizer = recipe.data.tokenizer.model_copy(update={"from_model": place})
     data = recipe.data.model_copy(update={"tokenizer": tokenizer, "directory": f"{place}-data"})
-    decoding = recipe.decoding
-    if decoding.shortlist_file is not None:
-        decoding = decoding.model_copy(update={"shortlist": OWN_SHORTLIST})
-    return recipe.model_copy(update={"data": data, "decoding": decoding})
+    cut = recipe.model_copy(update={"data": data})
+    return recipe_with_decoding(cut, recipe.decoding)
+
+
+def recipe_with_decoding(recipe: Recipe, decoding: Decoding) -> Recipe:
+    """Return the recipe with other decoding options at full depth, and a file of a shortlist as the model's own."""
+    own = {} if decoding.shortlist_file is None else {"shortlist": OWN_SHORTLIST}
+    return recipe.model_copy(update={"decoding": decoding.at(None).model_copy(update=own)})

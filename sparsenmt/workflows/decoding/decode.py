@@ -20,7 +20,7 @@ from sparsenmt import __version__
 from sparsenmt.arguments import from_fields
 from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.assemble.estimates import without_gain
-from sparsenmt.assemble.model_directory import used_plugins
+from sparsenmt.assemble.model_directory import read_recipe, used_plugins
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import text_windows, write_lines
 from sparsenmt.decoding import documents as document_decoding
@@ -43,6 +43,7 @@ from sparsenmt.engine.build import dtype_name
 from sparsenmt.engine.numerics import numerics, numerics_changes
 from sparsenmt.errors import UserError
 from sparsenmt.model.depth_plan import Depth, fastest_first
+from sparsenmt.process.devices import use_threads
 from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.storage.files import partial_path, sha256_file
@@ -84,6 +85,7 @@ def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> No
         request.check()
         check_shared_input(workers, request.input)
         disabled = read_disabled_heads(request.model, request.disabled_heads)
+        use_threads(request.threads or read_recipe(request.model).decoding.threads)
         dtype, languages = request.dtype or "recipe", request.languages
         opened = functools.partial(open_model, device=device, dtype=dtype, languages=languages, any_task=True)
         first = opened(request.model, disabled=disabled)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from sparsenmt.analysis.labels import SITE_NAMES
 from sparsenmt.arguments import from_fields, strings_to_paths
+from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.assemble.model_directory import read_recipe
 from sparsenmt.decoding.decoding_time import DecodingTime, time_decoding
 from sparsenmt.decoding.translate import TranslatedLine
@@ -24,7 +25,7 @@ from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves, describe
 from sparsenmt.report.tables import Kind, Report, Table, Value, columns, shown_if
-from sparsenmt.workflows.evaluation.evaluate import ModelRun, translate_in_batches, translate_text
+from sparsenmt.workflows.evaluation.evaluate import Evaluation, ModelRun, translate_in_batches, translate_text
 from sparsenmt.workflows.evaluation.evaluate_text import TextEvaluation, check_text_metrics
 from sparsenmt.workflows.evaluation.experiment import (
     Experiment,
@@ -34,6 +35,7 @@ from sparsenmt.workflows.evaluation.experiment import (
     agreed_scoring,
     metric_of,
 )
+from sparsenmt.workflows.evaluation.method_gain import GAIN_NOTES, GainMeasurement, MethodGain, gain_table
 from sparsenmt.workflows.evaluation.reference_texts import PlainText, TestText, given_text, shared_text
 
 if TYPE_CHECKING:  # matplotlib is an optional package
@@ -42,7 +44,7 @@ if TYPE_CHECKING:  # matplotlib is an optional package
 
 _OF_TRANSLATIONS = (
     *("source", "reference", "documents", "tags", "beam_size", "batch_tokens", "batch_sentences"),
-    *("speed_lines", "rounds", "sacrebleu_p"),
+    *("speed_lines", "rounds", "sacrebleu_p", "explain"),
 )
 """Fields of `CompareRequest`, named as their options, that have no meaning for language models."""
 
@@ -65,6 +67,7 @@ class CompareRequest(ModelRun):
         speed_lines: lines that are timed, at most.
         rounds: turns of each model; the fastest counts.
         batch_sentences: lines of a batch while decoding is timed; None: as many as fit the recipe's `batch_tokens`.
+        explain: say for each method what it leaves out, and whether that saves time.
     """
 
     models: Sequence[Path]
@@ -83,6 +86,7 @@ class CompareRequest(ModelRun):
     speed_lines: int = 200
     rounds: int = 3
     batch_sentences: int | None = None
+    explain: bool = False
     files: ReportFiles = field(default_factory=ReportFiles)
 
     def __post_init__(self) -> None:
@@ -124,7 +128,8 @@ def measure_models(request: CompareRequest) -> ModelComparison:
     )
     found = {model.name: experiment.measure(model, text) for model in experiment.models}
     speeds = decoding_speeds(labels, text, request) if request.speed and isinstance(text, TestText) else {}
-    return ModelComparison(request, experiment, text, baseline, found, speeds)
+    gains = _gains(request, labels, recipes, found, text) if request.explain else []
+    return ModelComparison(request, experiment, text, baseline, found, speeds, gains)
 
 
 def _experiment_models(
@@ -224,6 +229,27 @@ def decoding_speeds(
     return found
 
 
+def _gains(
+    request: CompareRequest,
+    labels: Mapping[str, Path],
+    recipes: Mapping[str, Recipe],
+    found: Mapping[str, Measured],
+    text: Text,
+) -> list[MethodGain]:
+    """Measure the gain of every method of the models."""
+    assert isinstance(text, TestText)
+    evaluations = {label: each for label, each in found.items() if isinstance(each, Evaluation)}
+    chosen = {
+        label: recipe.model_copy(update={"decoding": request.options(recipe)}) for label, recipe in recipes.items()
+    }
+
+    def plain(directory: Path) -> Bundle:
+        return request.open(directory, dtype=None)
+
+    lines, rounds = request.speed_lines, request.rounds
+    return GainMeasurement(labels, chosen, evaluations, request.open, plain, text, lines, rounds).measure()
+
+
 @dataclass(frozen=True)
 class ModelComparison:
     """Models that were measured on one text.
@@ -232,6 +258,7 @@ class ModelComparison:
         baseline: the model that the others are tested against.
         found: what was measured, by model.
         speeds: of decoding, seconds a target token, `</s>` included; of all models, or of none.
+        gains: of the methods of the models, if they are explained.
     """
 
     request: CompareRequest
@@ -240,6 +267,7 @@ class ModelComparison:
     baseline: str
     found: Mapping[str, Measured]
     speeds: Mapping[str, DecodingTime[list[TranslatedLine]]]
+    gains: Sequence[MethodGain] = ()
 
     @cached_property
     def observations(self) -> list[Observation]:
@@ -273,7 +301,8 @@ class ModelComparison:
             "batch_sentences": request.batch_sentences,
             **request.record(),
         }
-        tables = (self._models(), *seeds, self._significance(), *sites)
+        gains = [gain_table(self.gains)] if request.explain else []
+        tables = (self._models(), *seeds, self._significance(), *sites, *gains)
         return Report("compare", tables, (*self._notes(), *[SEEDS_NOTE] * len(seeds)), settings)
 
     def _models(self) -> Table:
@@ -357,6 +386,8 @@ class ModelComparison:
             lines = "" if request.batch_sentences is None else f" in batches of {request.batch_sentences:,} lines"
             yield f"decoding: target tokens/s{lines}, the models taking turns, fastest turn; ratio: to the baseline"
             yield "spread: excess time of the slowest turn over the fastest; speed: equal where turns overlap"
+        if request.explain:
+            yield from GAIN_NOTES
 
     def draw(self) -> Figure:
         """Draw quality against speed, with title and caption."""

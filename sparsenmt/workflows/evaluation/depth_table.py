@@ -29,7 +29,7 @@ from sparsenmt.analysis.depth_table import (
 from sparsenmt.assemble.bundle import Bundle, check_identity, open_model
 from sparsenmt.assemble.long_lines import recorded_division
 from sparsenmt.assemble.model import depth_plan
-from sparsenmt.assemble.model_directory import MANIFEST, RECIPE, model_identity, parameter_count, read_recipe
+from sparsenmt.assemble.model_directory import model_identity, parameter_count, read_recipe
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import write_lines
 from sparsenmt.decoding.decoding_time import time_decoding
@@ -45,7 +45,7 @@ from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe.model_use import with_given, with_languages
 from sparsenmt.recipe.schema import Decoding
-from sparsenmt.report.model_labels import check_models, model_labels
+from sparsenmt.report.model_labels import check_models, model_labels, models_in
 from sparsenmt.report.output_files import ReportFiles, WrittenTable
 from sparsenmt.report.plots import describe, value_maps
 from sparsenmt.report.tables import Report, render
@@ -160,7 +160,7 @@ class _DepthTable:
 
     def __init__(self, request: DepthTableRequest) -> None:
         self.request, self._wanted = request, (request.encoder_layers, request.decoder_layers)
-        places = [(place, _expand_grid(place)) for place in request.grid]
+        places = [(place, models_in(place)) for place in request.grid]
         separate = [directory for _, directories in places for directory in directories]
         check_models([*request.models, *separate])
         paths = (*request.models, *separate)
@@ -364,17 +364,3 @@ class _DepthTable:
             return None
         lines = min(self.request.speed_lines, len(self.sources))
         return TimeReference(grid.name, grid.deepest.depth, grid.deepest.text.seconds, lines)
-
-
-def _expand_grid(place: Path) -> list[Path]:
-    """Return the model directory that is named, or those in the named directory; UserError if there are none."""
-    if (place / MANIFEST).exists() and (place / RECIPE).exists():
-        return [place]
-    inside = sorted(path.parent for path in place.glob(f"*/{RECIPE}") if (path.parent / MANIFEST).exists())
-    if not inside:
-        raise UserError(
-            "is no model directory, and holds none",
-            where=str(place),
-            hint="Name one that `train` or `sweep` wrote.",
-        )
-    return inside

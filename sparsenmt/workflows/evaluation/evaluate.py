@@ -9,6 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import torch
+
 from sparsenmt.analysis.density import DensityCounter
 from sparsenmt.analysis.gates import LineBatches
 from sparsenmt.analysis.observe import TargetLine, observe
@@ -119,9 +121,9 @@ class ModelRun(ModelOptions):
         changed = with_given(plain, beam_size=self.beam_size)
         return plain if strategy_of(changed).width == strategy_of(plain).width else changed
 
-    def open(self, directory: Path) -> Bundle:
-        """Open a model; its recipe has the changed options."""
-        bundle = open_model(directory, device=self.device, languages=self.languages)
+    def open(self, directory: Path, dtype: torch.dtype | None = torch.float32) -> Bundle:
+        """Open a model; its recipe has the changed options. ``dtype`` is that of `open_model`."""
+        bundle = open_model(directory, device=self.device, dtype=dtype, languages=self.languages)
         changed = with_given(self.options(bundle.recipe), batch_tokens=self.batch_tokens)
         return replace(bundle, recipe=bundle.recipe.model_copy(update={"decoding": changed}))
 
@@ -222,20 +224,20 @@ def translate_text(
 ) -> tuple[list[str], list[TranslatedLine]]:
     """Translate the first lines of a text by the recipe's options; returns the lines, and the model's outputs."""
     packing = None if text.documents is None else bundle.recipe.data.documents
-    given = _input_lines(bundle, text, len(sources))
+    given = text_lines(bundle, text, len(sources))
     lines, found, _ = translate_aligned(bundle, given, bundle.recipe.decoding, packing, advance)
     return lines, found
 
 
 def translate_in_batches(bundle: Bundle, text: TestText, count: int, size: int) -> list[TranslatedLine]:
     """Translate the first lines of a text in batches of ``size`` lines of similar length, for timing."""
-    lines = sorted(_input_lines(bundle, text, count), key=lambda line: len(line.text))
+    lines = sorted(text_lines(bundle, text, count), key=lambda line: len(line.text))
     options = bundle.recipe.decoding
     options = options.model_copy(update={"batch_tokens": size * options.beam_size * bundle.max_positions})
     return list(translate_lines(bundle, lines, options, window=size))
 
 
-def _input_lines(bundle: Bundle, text: TestText, count: int | None = None) -> list[InputLine]:
+def text_lines(bundle: Bundle, text: TestText, count: int | None = None) -> list[InputLine]:
     """Return the first lines of a text, or all, with their documents, and with tags if the model reads tags."""
     reads_tags = bundle.features.source_tagger is not None
     tags = open_tag_file(text.tags, bundle) if reads_tags and text.tags is not None else None
@@ -256,7 +258,7 @@ def _new_evaluation(bundle: Bundle, directory: Path, text: TestText, place: tupl
 def _measure_attention(bundle: Bundle, label: str, text: TestText) -> dict[str, SiteAttention]:
     """Measure the attention along the references, of lines or blocks of documents; those that are too long are cut."""
     _, references = text.read()
-    given, documents = _input_lines(bundle, text), bundle.recipe.data.documents
+    given, documents = text_lines(bundle, text), bundle.recipe.data.documents
     if documents is not None and text.documents is not None:
         blocks = pack_pairs(bundle, given, references, documents)
         given, references = source_lines(blocks), [block.texts[1] for block in blocks]

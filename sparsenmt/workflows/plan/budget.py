@@ -1,0 +1,97 @@
+"""The budget of a plan: the quality that may be lost, and the most memory, disk space and time of a line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sparsenmt.errors import UserError
+from sparsenmt.metric import METRICS
+from sparsenmt.process.progress import byte_text
+
+_BYTES = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_NUMBER = r"(\d+(?:\.\d+)?)"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The limits of a plan; None: no limit.
+
+    Args:
+        metric: by which quality is measured; None: that of the first model's validation.
+        loss: the most that may be lost by this metric against the best candidate, at least 0.
+        memory: peak resident memory of the process that decodes, in bytes.
+        size: of the model directory, in bytes.
+        latency: of a line that is translated alone, in seconds.
+    """
+
+    metric: str | None = None
+    loss: float = 0.5
+    memory: int | None = None
+    size: int | None = None
+    latency: float | None = None
+
+    @classmethod
+    def parse(
+        cls, within: str | None = None, memory: str | None = None, size: str | None = None, latency: str | None = None
+    ) -> Budget:
+        """Read limits as they are written on the command line: ``bleu -0.5``, ``300MB``, ``20ms``.
+
+        Raises:
+            UserError: one is not understood.
+        """
+        metric, loss = (None, cls.loss) if within is None else _parse_within(within)
+        bytes_ = (_parse(text, option, _BYTES, "300MB") for text, option in ((memory, "--memory"), (size, "--size")))
+        most_memory, most_size = (None if each is None else round(each) for each in bytes_)
+        return cls(metric, loss, most_memory, most_size, _parse(latency, "--latency", _SECONDS, "20ms"))
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """Name of a measure -> its limit, for those that have one, without the quality."""
+        found = {"memory": self.memory, "size": self.size, "latency": self.latency}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def excess(self, measured: Mapping[str, float | None]) -> dict[str, float]:
+        """Return, for each limit that is exceeded, by which share of it; what was not measured exceeds none."""
+        shares = {
+            name: value / limit - 1 for name, limit in self.limits.items() if (value := measured.get(name)) is not None
+        }
+        return {name: share for name, share in shares.items() if share > 0}
+
+
+def limit_text(name: str, value: float) -> str:
+    """Return a measure in words, as ``memory 312.0 MB``."""
+    return f"latency {value * 1000:,.1f} ms" if name == "latency" else f"{name} {byte_text(value)}"
+
+
+def _parse_within(text: str) -> tuple[str, float]:
+    """Return metric and loss of a text such as ``bleu -0.5``, of a metric of errors ``ter +0.5``."""
+    found = re.fullmatch(rf"\s*([A-Za-z0-9_]+)\s+([+-]?){_NUMBER}\s*", text)
+    hint = "Write the metric and what may be lost, as 'bleu -0.5'."
+    if found is None:
+        raise UserError(f"'{text}' is not a metric and a difference", where="--within", hint=hint)
+    name, sign, number = found.groups()
+    metric = METRICS.get(name)
+    usable = [each for each in METRICS if METRICS[each].is_utility and not METRICS[each].reads_source]
+    if metric is None or name not in usable:
+        known = ", ".join(usable)
+        raise UserError(f"'{name}' is no metric of lines; there are {known}", where="--within", hint=hint)
+    worse = "+" if metric.lower_is_better else "-"
+    if sign != worse and float(number):
+        raise UserError(
+            f"{metric.label} gets worse by {worse}{number}: '{text}' allows no loss", where="--within", hint=hint
+        )
+    return name, float(number)
+
+
+def _parse(text: str | None, option: str, units: Mapping[str, float], example: str) -> float | None:
+    """Return a number with its unit; None for None."""
+    if text is None:
+        return None
+    found = re.fullmatch(rf"\s*{_NUMBER}\s*([A-Za-z]+)\s*", text)
+    if found is None or found[2].lower() not in units or not float(found[1]):
+        names = ", ".join(units)
+        raise UserError(f"'{text}' is no number with one of the units {names}", where=option, hint=f"As in {example}.")
+    return float(found[1]) * units[found[2].lower()]

@@ -1,0 +1,148 @@
+"""Successive halving: many candidates on a few lines, the most promising ones on more, the last ones on all.
+
+Karnin, Koren and Somekh (2013, Algorithm 2) drop the worse half in each round; here four in five are dropped, and each
+round has five times as many lines. A candidate's merit is its speed, times the probability that it loses no more than
+is allowed, over its excess beyond the other limits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+C = TypeVar("C")
+
+RATE = 5
+"""One in five candidates is kept for the next round, which has five times as many lines."""
+FEWEST_LINES = 40
+"""Lines of the first round: of fewer than 30, the bootstrap makes no interval."""
+FEWEST_KEPT = 4
+"""Candidates that reach the next round, at least, beside the reference and the best one."""
+_UNLIKELY = 0.1  # the probability where there are too few lines for an interval, and the loss is too large
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The measurement of a candidate on the lines of a round, relative to the reference.
+
+    Args:
+        speeds: of each turn, the reference's seconds over the candidate's.
+        difference: in quality, from the reference; in the last round from the best. Positive is better.
+        error: standard error of the difference; None: there are too few lines.
+        excess: by which share the largest other limit is exceeded; 0: none is.
+    """
+
+    speeds: tuple[float, ...]
+    difference: float
+    error: float | None = None
+    excess: float = 0.0
+
+    @property
+    def speed(self) -> float:
+        """The median of the turns."""
+        ordered, half = sorted(self.speeds), len(self.speeds) // 2
+        return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+    def equals(self, other: Finding) -> bool:
+        """Return True if the turns of both overlap."""
+        return max(min(self.speeds), min(other.speeds)) <= min(max(self.speeds), max(other.speeds))
+
+    def shortfall(self, allowed: float) -> float:
+        """Return the share of the allowed loss by which the loss exceeds it; 0: it does not."""
+        return max(0.0, -self.difference - allowed) / max(allowed, 0.1)
+
+    def meets(self, allowed: float) -> bool:
+        """Return True if quality and limits are met."""
+        return self.difference >= -allowed and not self.excess
+
+    def probability(self, allowed: float) -> float:
+        """Return the probability that the loss is at most ``allowed``: that of a normal distribution."""
+        room = self.difference + allowed
+        if not self.error:
+            return 1.0 if room >= 0 else _UNLIKELY
+        return 0.5 * (1 + math.erf(room / self.error / math.sqrt(2)))
+
+    def merit(self, allowed: float) -> float:
+        """Return the figure by which candidates are kept."""
+        return self.speed * self.probability(allowed) / (1 + self.excess) ** 8
+
+
+def rounds_of(lines: int, fewest: int = FEWEST_LINES) -> list[int]:
+    """Return the number of lines of each round, the last one with all."""
+    found = [lines]
+    while found[0] // RATE >= fewest:
+        found.insert(0, found[0] // RATE)
+    return found
+
+
+def kept_of(candidates: int) -> int:
+    """Return how many candidates of a round are kept, beside the reference and the best one."""
+    return min(candidates, max(FEWEST_KEPT, math.ceil(candidates / RATE)))
+
+
+def survivors(found: Mapping[C, Finding], allowed: float, reference: C) -> list[C]:
+    """Return the candidates of the next round: the reference, the best in quality, and those of the most merit."""
+    by_merit = sorted(found, key=lambda each: -found[each].merit(allowed))
+    best = max(found, key=lambda each: found[each].difference)
+    wanted = {reference, best, *by_merit[: kept_of(len(found))]}
+    return [each for each in found if each in wanted]
+
+
+def halve(
+    candidates: Sequence[C],
+    rounds: Sequence[int],
+    measure: Callable[[Sequence[C], int], Mapping[C, Finding]],
+    tune: Callable[[Sequence[C], int], Sequence[C]],
+    *,
+    allowed: float,
+    reference: C,
+) -> Mapping[C, Finding]:
+    """Try candidates round by round; returns those of the last round.
+
+    Args:
+        rounds: lines of each round.
+        measure: tries candidates on a number of lines.
+        tune: chooses, for the candidates of the last round, what changes their time alone.
+    """
+    left = list(candidates)
+    for number, lines in enumerate(rounds):
+        last = number == len(rounds) - 1
+        if last:
+            left = list(dict.fromkeys([*left, *tune(left, rounds[max(number - 1, 0)])]))
+        found = measure(left, lines)
+        if last:
+            return found
+        left = survivors(found, allowed, reference)
+    raise ValueError("there is no round")
+
+
+def choose(found: Mapping[C, Finding], allowed: float, cost: Callable[[C], tuple[float, ...]]) -> tuple[C, bool]:
+    """Return the chosen candidate, and True if it meets quality and limits.
+
+    Of those that do, the fastest; of those whose turns overlap with the fastest one's, the one of the least cost. If
+    none does, the one that comes nearest.
+
+    Args:
+        cost: of a candidate, to compare: how simple it is.
+    """
+    good = {each: finding for each, finding in found.items() if finding.meets(allowed)}
+    if not good:
+        return min(
+            found, key=lambda each: (max(found[each].shortfall(allowed), found[each].excess), *cost(each))
+        ), False
+    fastest = good[max(good, key=lambda each: good[each].speed)]
+    return min((each for each in good if good[each].equals(fastest)), key=cost), True
+
+
+def front(points: Mapping[C, Sequence[float]]) -> set[C]:
+    """Return the candidates that no other one dominates: at least as good in every value, and better in one."""
+    return {
+        each
+        for each, own in points.items()
+        if not any(
+            all(a >= b for a, b in zip(other, own, strict=True)) and tuple(other) != tuple(own)
+            for other in points.values()
+        )
+    }

@@ -1,0 +1,170 @@
+"""`sparsenmt plan`: what is tried, chosen, written and kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sparsenmt.assemble.model_directory import read_recipe
+from sparsenmt.commands.plan import AXES as NAMED
+from sparsenmt.process.interrupts import Interrupted
+from sparsenmt.recipe.schema import Decoding
+from sparsenmt.workflows.plan import trials as measured
+from sparsenmt.workflows.plan.candidate import AXES
+from tests.commands.support import Run
+
+PLAN = ["plan", "model", "-o", "out", "--threads", "1", "--rounds", "2"]
+DEV = ["--source", "corpus/dev.en", "--reference", "corpus/dev.de"]
+CORPUS = ["--corpus", "corpus/train.en", "corpus/train.de"]
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Decoding, int]]:
+    """A clock by which beam, fp32 and threads take time; all that was translated: options and number of lines."""
+    real, found = measured.Trials._seconds, []
+
+    def seconds(self: Any, bundle: Any, options: Decoding, lines: Any, outputs: Any = None) -> float:
+        if outputs is not None:
+            found.append((options, len(lines)))
+            real(self, bundle, options, lines, outputs)
+        return len(lines) * (0.1 * torch.get_num_threads() + options.beam_size + (options.dtype == "fp32"))
+
+    monkeypatch.setattr(measured.Trials, "_seconds", seconds)
+    return found
+
+
+@pytest.fixture
+def table() -> Callable[[], dict[str, Any]]:
+    """Read the report of the plan."""
+    return lambda: json.loads(Path("out/plan.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def test_the_fastest_is_chosen_and_decodes_with_its_choices(command: Run, timed: list[Any], table: Any) -> None:
+    result = command(*PLAN, "--axis", "beam", "--axis", "dtype", "--within", "chrf -100")
+    assert result.code == 0, result.err
+    report = table()
+    dtypes = [each for each in ("bf16", "int8") if any(options.dtype == each for options, _ in timed)]
+    assert report["settings"]["meets"] is True
+    assert report["settings"]["chosen"].endswith("beam 1")
+    options = read_recipe(Path("out/model")).decoding
+    assert (options.method, options.beam_size) == ("greedy", 1)
+    assert not dtypes or options.dtype in dtypes
+    by_hand = ["--method", "greedy", "--beam-size", "1", "--dtype", options.dtype]
+    named = command("decode", "model", "-i", "corpus/test.en", *by_hand).lines
+    assert command("decode", "out/model", "-i", "corpus/test.en").lines == named
+    rows = {row["candidate"]: row for row in report["tables"]["pareto"]}
+    assert rows["model"]["speed"] == 1 and "chosen" in rows[report["settings"]["chosen"]]["mark"]
+    scored = json.loads(command("score", "--model", "model", *DEV, "--json", "-m", "chrf").out)
+    assert rows["model"]["chrf"] == pytest.approx(scored["scores"][0]["value"])
+    assert {path.name for path in Path("out").iterdir()} >= {"plan.txt", "plan.json", "plan.csv", "model", "trials"}
+
+
+def test_nothing_is_measured_twice(command: Run, timed: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = [*PLAN, "--axis", "beam", "--within", "chrf -100"]
+    real, left = measured.KeptWork.write, iter([None, None, None])
+
+    def stopping(self: Any, **results: Any) -> None:
+        real(self, **results)
+        if next(left, "stop") == "stop":
+            raise Interrupted(2)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(measured.KeptWork, "write", stopping)
+        stopped = command(*arguments)
+    assert stopped.code == 130 and "Resume with: sparsenmt plan" in stopped.err
+    before = len(timed)
+    assert command(*arguments).code == 0
+    assert before == 4 and len(timed) == 2 * 2  # two candidates, two turns
+    timed.clear()
+    assert command(*arguments, "--size", "1GB").code == 0
+    assert not timed
+
+
+def test_a_budget_that_nothing_meets(command: Run, timed: list[Any], table: Any) -> None:
+    result = command(*PLAN, "--axis", "beam", "--within", "chrf -100", "--size", "1kB")
+    assert result.code == 1
+    (line,) = [line for line in result.lines if line.startswith("nothing meets the budget; nearest: model")]
+    assert "size " in line and "of size 1.0 kB" in line
+    assert table()["settings"]["meets"] is False and not Path("out/model").exists()
+
+
+def test_a_shortlist_and_a_cut_vocabulary_lie_in_the_chosen_directory(
+    command: Run, timed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        measured.Trials,
+        "_seconds",
+        lambda self, bundle, options, lines, outputs=None, real=measured.Trials._seconds: (
+            real(self, bundle, options, lines, outputs) / (2 if options.shortlist else 1)
+        ),
+    )
+    axes = ["--axis", "shortlist", "--axis", "vocabulary"]
+    result = command(*PLAN, *CORPUS, *axes, "--within", "chrf -100")
+    assert result.code == 0, result.err
+    assert read_recipe(Path("out/model")).decoding.shortlist == "model"
+    assert Path("out/model/tokenizers/shortlist.safetensors").is_file()
+    shortlist = min(Path("out/tried").glob("model-*.shortlist"), key=lambda path: len(path.name))
+    named = command("decode", "model", "-i", "corpus/test.en", "--shortlist", shortlist).lines
+    Path("out/tried").rename("elsewhere")
+    assert command("decode", "out/model", "-i", "corpus/test.en").lines == named
+
+
+def test_the_number_of_threads_is_chosen_last_and_decode_takes_it(command: Run, timed: list[Any]) -> None:
+    two = ["2" if each == "1" else each for each in PLAN]
+    result = command(*two, "--axis", "threads", "--within", "chrf -100")
+    assert result.code == 0, result.err
+    assert read_recipe(Path("out/model")).decoding.threads == 1
+    torch.set_num_threads(2)
+    assert command("decode", "out/model", "-i", "corpus/test.en").code == 0
+    assert torch.get_num_threads() == 1
+    assert command("decode", "out/model", "-i", "corpus/test.en", "--threads", "2").code == 0
+    assert torch.get_num_threads() == 2
+
+
+def test_a_dry_run_names_axes_and_rounds_and_writes_nothing(command: Run) -> None:
+    result = command(*PLAN, *CORPUS, "--dry-run")
+    assert result.code == 0 and not Path("out").exists(), result.err
+    shown = "\n".join(result.lines)
+    assert "cut vocabulary" in shown and "beam 1" in shown and "batches of 1,024" in shown
+    assert "about " in shown and "20" in shown
+
+
+def test_steps_that_need_training(command: Run, timed: list[Any]) -> None:
+    result = command(*PLAN, "--axis", "beam", "--within", "chrf -100", "--with-training")
+    assert result.code == 0, result.err
+    steps = [line.removeprefix("training: sparsenmt ") for line in result.lines if line.startswith("training: ")]
+    assert [each.split()[0] for each in steps] == ["distill", "sweep", "plan"]
+    assert command(*steps[0].replace("--until data", "--until corpus").split()).code == 0
+    listed = command(*steps[1].split(), "--list")
+    assert listed.code == 0, listed.err
+    assert "l0drop-0.3" in "\n".join(listed.lines) and "student" in "\n".join(listed.lines)
+
+
+@pytest.fixture
+def short_reference() -> Iterator[str]:
+    Path("short.de").write_text("eins\n", encoding="utf-8", newline="\n")
+    yield "short.de"
+
+
+def test_what_is_refused(command: Run, short_reference: str) -> None:
+    def refused(*arguments: str) -> str:
+        result = command(*arguments)
+        assert result.code == 2 and "Traceback" not in result.err and not Path("out").exists(), result.err
+        return result.err
+
+    other = refused(*PLAN, "--source", "corpus/dev.en", "--reference", short_reference)
+    assert "short.de" in other and "line" in other
+    assert "is no model directory" in refused("plan", "corpus", "-o", "out")
+    assert "named twice" in refused("plan", "model", "model", "-o", "out")
+    assert "gets worse by -" in refused(*PLAN, "--within", "bleu 0.5")
+    assert "no plan wrote it" in refused("plan", "model", "-o", ".")
+
+
+def test_every_axis_can_be_named() -> None:
+
+    assert list(AXES) == list(NAMED)
