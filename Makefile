@@ -31,7 +31,7 @@ KERNEL_TESTS := tests/native/test_kernels.py tests/native/test_steps.py tests/na
 # One thread a process: the test processes share the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: help venv kernels demo wheel release plugin test test-all test-slow processors sanitize mutants lint check format bench gpu docs claims gallery demo-corpus clean distclean
+.PHONY: help venv kernels demo wheel release plugin test test-all test-slow processors sanitize mutants lint check format bench gpu docs claims gallery site demo-corpus clean distclean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /|/' | while IFS='|' read -r name text; do \
@@ -159,11 +159,12 @@ claims: $(STAMP)  ## Write claims.md, findings.md and their pictures from the re
 	$(if $(CLAIM),$(BIN)/python -m tools.claims run $(CLAIM) $(if $(SMALL),--small) $(if $(PLANNED),--planned))
 	$(BIN)/python -m tools.claims write
 
-# MODELS: model directories, of which the first one's test set is read.
-MODELS ?= runs/demo/model
-gallery: $(STAMP)  ## Draw all reports of the models in MODELS on one sheet, build/gallery.png
-	@mkdir -p build
-	$(BIN)/python -m tools.plot_gallery $(MODELS) --output build/gallery.png
+gallery: venv  ## Train the small models of the pictures in the docs, and draw the pictures again
+	@$(BIN)/python -m tools.gallery
+
+site: $(STAMP)  ## Build the docs as static pages with search, build/site; every link and anchor is checked
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "build/site: written; with search: $(BIN)/python -m http.server --directory build/site"
 
 demo-corpus: $(STAMP)  ## Write the sentences of the demo corpus again, after a change of its grammar
 	$(BIN)/python -m tools.demo_corpus --output sparsenmt/data/demo_sentences.txt.gz

@@ -16,7 +16,7 @@ from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.errors import printable
-from sparsenmt.report.plots import Heatmap, heatmaps
+from sparsenmt.report.plots import ShadedText, shaded_texts
 from sparsenmt.report.tables import Report, Table, columns
 
 Paint = Callable[[str, bool], str]
@@ -34,7 +34,7 @@ def measure_annotations(session: AnalysisSession, *, paint: Paint = brackets) ->
     session.check_drawable(len(session.lines))
     found = [AnnotationResult(each.label, each.bundle.tokenizers.source, each.gates()) for each in session.opened()]
     return session.result(
-        report(found), lambda: heatmaps(grid(found), "gate", most=1.0), notes=notes, text=text(found, paint)
+        report(found), lambda: shaded_texts(drawn(found), "gate"), notes=notes, text=text(found, paint)
     )
 
 
@@ -103,15 +103,14 @@ def report(found: Sequence[AnnotationResult]) -> Report:
     return Report("annotate", (Table("annotate", "gates of sentences", heads, rows),))
 
 
-def grid(found: Sequence[AnnotationResult]) -> list[list[Heatmap]]:
-    """Draw one line for each sentence, one column for each model; the colour is the gate."""
-    return [[_bar(each, line) for each, line in zip(found, places, strict=True)] for places in _together(found)]
+def drawn(found: Sequence[AnnotationResult]) -> list[ShadedText]:
+    """Return the texts of the plot, sentence by sentence; of a model without gates, all of them are 1."""
+    return [_marked(each, line) for places in _together(found) for each, line in zip(found, places, strict=True)]
 
 
-def _bar(each: AnnotationResult, line: GatedLine) -> Heatmap:
-    """Draw the gates of a sentence as one row, all open if there are none."""
-    gates = np.ones(len(line.line.ids)) if line.gates is None else line.gates
-    names = shown_tokens(line.line.token_names(each.tokenizer))
-    title = f"{each.model}, sentence {line.line.number + 1}"
-    label, dropped = "source tokens; in brackets: dropped", line.dropped.tolist()
-    return Heatmap(title, ["gate"], names, gates[None], dropped, column_label=label)
+def _marked(each: AnnotationResult, line: GatedLine) -> ShadedText:
+    names = line.line.token_names(each.tokenizer)
+    apart = [name.startswith(SPACE) or id_ == EOS for name, id_ in zip(names, line.line.plain_ids, strict=True)]
+    tokens = [" " * space + shown for space, shown in zip(apart, shown_tokens(names), strict=True)]
+    gates = np.ones(len(tokens)) if line.gates is None else np.where(line.dropped, 0.0, line.gates)
+    return ShadedText(f"{each.model}, sentence {line.line.number + 1}", tokens, gates)

@@ -387,7 +387,7 @@ class AnalysisSession(ModelOptions):
 
     def plot_title(self, report: Report) -> str:
         """Return the title of a plot: that of the report's first table; then its models, and the text."""
-        lines = "" if self.limit is None else f", first {self.limit:,} lines"
+        lines = "" if self.limit is None else f", first {self.limit:,} lines" if self.limit > 1 else ", first line"
         named = self.text or self.input
         text = "" if named is None else f"; text: {shortened(named.name, _LONG_NAME)}{lines}"
         models = ", ".join(shortened(label, _LONG_NAME) for label in self.labels)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from sparsenmt.commands.options import PATH, dump_config_option, training_overrides, training_processor_options
+
+if TYPE_CHECKING:
+    from sparsenmt.recipe.schema import Recipe
 
 
 @click.command("train")
@@ -36,6 +41,20 @@ def command(
         click.echo(dump(recipe), nl=False)
         return
 
+    from sparsenmt.process.progress import notify
     from sparsenmt.workflows.training.train import train
 
     train(recipe, start=start_from)
+    notify(_next_commands(recipe))
+
+
+def _next_commands(recipe: Recipe) -> str:
+    """Return the commands that measure and show a trained model, with the test set of its recipe if it has one."""
+    model, test = shlex.quote(recipe.directory), recipe.data.test
+    if recipe.data.is_language_model:
+        text = "FILE" if test is None else shlex.quote(str(test.text))
+        return f"  Score it with: sparsenmt score --model {model} --text {text}"
+    names = ("FILE", "FILE") if test is None else (shlex.quote(str(test.source)), shlex.quote(str(test.target)))
+    files = "--source {} --reference {}".format(*names)
+    score = f"  Score it with: sparsenmt score --model {model} {files}"
+    return f"{score}\n  See what it does with: sparsenmt report {model} {files} -o report.html"

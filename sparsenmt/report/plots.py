@@ -42,7 +42,7 @@ _HATCHES = ("", "//", "..", "xx", "--")
 _DROPPED = "#C00000"
 _CELL, _MARGIN, _LETTER = 0.28, 1.4, 0.075  # of a map, beside and below it, of its title, in inches
 _BAR = 1.1  # a colour scale and its numbers, in inches
-_NOTHING = 1e-9  # smaller weights are drawn as 0
+_TEXT, _COLUMN, _ROW = 88, 0.075, 0.24  # of a shaded text: columns of a line; width and height of one, in inches
 _DPI, _MOST_PIXELS = 150, 30_000  # matplotlib draws no side of 65,536 pixels
 _LONG_TICK, _LONG_NAME, _LONG_TITLE = 24, 36, 48
 """Columns of a tick's label, of a series and of a title; longer ones lose their middle."""
@@ -245,10 +245,11 @@ def _draw_series(panel: Panel, axis: Axes, i: int, name: str, points: Points) ->
         (line,) = axis.plot(x, y, color=colour, linewidth=1, linestyle=stroke, alpha=0.8, label=name)
     elif panel.style == "points":
         seen = 0.5 if i == 0 and panel.drawn else 1.0  # the points of the first series overlap
-        look = {"marker": marker, "markersize": 4 + i if panel.drawn else 8, "alpha": seen}
+        look = {"marker": marker, "markersize": 4 + i if panel.drawn else 8, "alpha": seen, "clip_on": False}
         (line,) = axis.plot(x, y, color=colour, linestyle="none", label=name, **look)
     else:
-        (line,) = axis.plot(x, y, color=colour, marker=marker, markersize=9 * above, linestyle=stroke, label=name)
+        look = {"marker": marker, "markersize": 9 * above, "linestyle": stroke, "clip_on": False}
+        (line,) = axis.plot(x, y, color=colour, label=name, **look)
     _draw_intervals(panel, axis, name, x, colour)
     return line
 
@@ -285,10 +286,10 @@ class Heatmap:
 
 
 def heatmaps(grid: Sequence[Sequence[Heatmap]], scale: str = "weight", *, most: float | None = None) -> Figure:
-    """Draw lines of maps with one scale: darker is more, white is exactly 0; dropped columns: red names in brackets.
+    """Draw lines of maps with one scale: darker is more, only 0 is white; dropped columns: red names in brackets.
 
     Args:
-        scale: the name of the scale of colours, which is in percent.
+        scale: the name of the scale of colours, which is in percent and says what white means.
         most: the value of the darkest colour; None: the largest value of all maps.
     """
     heights = [max(1, *(len(each.rows) for each in line)) for line in grid]
@@ -301,13 +302,14 @@ def heatmaps(grid: Sequence[Sequence[Heatmap]], scale: str = "weight", *, most: 
     for line, places in zip(grid, axes, strict=True):
         for each, axis in zip(line, places, strict=True):
             image = _draw_map(each, axis, end)
-    _add_scale(figure, image, axes, scale, _percent)
+    _add_scale(figure, image, axes, f"{scale} (white: exactly 0)", _percent)
     return figure
 
 
 def _draw_map(each: Heatmap, axis: Axes, most: float) -> AxesImage:
     weights = each.weights if each.weights.size else np.zeros((1, len(each.columns)))
-    image = axis.imshow(weights, cmap=_scale(), vmin=_NOTHING, vmax=most, aspect="auto", interpolation="nearest")
+    shown = np.ma.masked_equal(weights, 0.0)
+    image = axis.imshow(shown, cmap=_scale(), vmin=0.0, vmax=most, aspect="auto", interpolation="nearest")
     short = [shortened(name, _LONG_TICK) for name in each.columns]
     names = [f"[{name}]" if gone else name for name, gone in zip(short, each.dropped, strict=True)]
     axis.set_xticks(range(len(names)), list(map(label, names)), rotation=90, fontsize=8)
@@ -329,6 +331,66 @@ def _add_scale(figure: Figure, image: AxesImage, axes: Any, name: str, form: Any
     long = min(1.0, 3.0 / float(figure.get_size_inches()[1]))
     bar = figure.colorbar(image, ax=axes, label=label(name), format=form, shrink=long, anchor=(0.0, 1.0), aspect=15)
     bar.outline.set_visible(False)
+
+
+@dataclass(frozen=True)
+class ShadedText:
+    """A text whose tokens have values from 0 to 1.
+
+    Args:
+        tokens: a space begins those before which a word ends.
+        values: (S,), one for each token.
+    """
+
+    title: str
+    tokens: Sequence[str]
+    values: NDArray[np.float64]
+
+
+def shaded_texts(texts: Sequence[ShadedText], name: str) -> Figure:
+    """Draw texts, one below the other, with the scale of the values, ``name``, as the last one.
+
+    The box of a token is the darker, the larger its value; one of exactly 0 is white, and its token red in brackets.
+    """
+    from matplotlib.patches import Rectangle
+
+    ends = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
+    scale = ShadedText(f"{name} (white, in brackets: exactly 0)", [f" {end:g}" for end in ends], ends)
+    passages = [(each.title, _boxes(each)) for each in (*texts, scale)]
+    rows = sum(1 + len(lines) for _, lines in passages)
+    figure = _figure(_TEXT * _COLUMN + 0.2, rows * _ROW + 0.2)
+    axis = figure.subplots()
+    axis.set(xlim=(0, _TEXT), ylim=(rows, 0))
+    axis.set_axis_off()
+    y = 0
+    for title, lines in passages:
+        axis.text(0, y + 0.6, label(title, _TEXT), va="center", fontsize=9)
+        for line in lines:
+            y += 1
+            for x, token, value in line:
+                size, colour = width(token) + 1, _scale()(0.5 * value) if value > 0 else "white"
+                box = Rectangle((x, y + 0.08), size, 0.84, facecolor=colour, edgecolor="#BBBBBB", linewidth=0.5)
+                axis.add_patch(box)
+                look: dict[str, Any] = {"ha": "center", "va": "center", "color": "black" if value > 0 else _DROPPED}
+                axis.text(x + size / 2, y + 0.5, label(token), fontsize=9, **look)
+        y += 1
+    return figure
+
+
+def _boxes(text: ShadedText) -> list[list[tuple[float, str, float]]]:
+    """Return the lines of a text: column, token and value of every box."""
+    lines: list[list[tuple[float, str, float]]] = [[]]
+    place = 0.0
+    for token, value in zip(text.tokens, text.values.tolist(), strict=True):
+        apart, shown = token.startswith(" "), shortened(token.removeprefix(" "), _LONG_TICK)
+        shown = shown if value > 0 else f"[{shown}]"
+        place += apart * bool(lines[-1])
+        if lines[-1] and place + width(shown) + 1 > _TEXT:
+            lines.append([])
+            place = 0.0
+        lines[-1].append((place, shown, value))
+        place += width(shown) + 1
+    return lines
 
 
 @dataclass(frozen=True)
@@ -392,11 +454,11 @@ def _write_values(axis: Axes, values: NDArray[np.float64], form: str, *, dark: f
 
 
 def _scale() -> Colormap:
-    """Return a scale from pale to dark blue, with white below it."""
+    """Return a scale from pale to dark blue, with white for what is masked."""
     from matplotlib.colors import LinearSegmentedColormap
 
     scale = LinearSegmentedColormap.from_list("weights", ["#DEEBF7", "#6BAED6", "#08306B"])
-    return scale.with_extremes(under="white", bad="white")
+    return scale.with_extremes(bad="white")
 
 
 def _columns_of(each: Heatmap) -> int:

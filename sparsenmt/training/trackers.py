@@ -222,6 +222,11 @@ class Trackers:
                     ids[name] = tracker.id
                     write_json(directory / IDS_FILE, ids)
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the trackers that get the numbers."""
+        return list(self._open)
+
     @staticmethod
     def _read_ids(directory: Path) -> dict[str, str]:
         """The ids of the run, by tracker; a file that cannot be read counts as none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import time
 from collections.abc import Sequence
 from itertools import pairwise
@@ -134,6 +135,9 @@ class TrainingLog:
             self._file = open(self._path, "a", encoding="utf-8", newline="\n", opener=no_follow)  # noqa: SIM115
         self._bar = ProgressBar("train", total, unit="update", done=initial, paced=False, shown=directory is not None)
         self._trackers = None if directory is None else Trackers(directory, trackers, initial)
+        if self._trackers is not None:
+            drawn = f"; curves: tensorboard --logdir {shlex.quote(str(directory))}"
+            notify(f"{self._path}: the log{drawn * ('tensorboard' in self._trackers.names)}")
 
     def advance(self, loss: float, tokens_per_second: float, closed: Sequence[str] = ()) -> None:
         """Count an update on the progress bar.

@@ -11,7 +11,17 @@ import numpy as np
 import pytest
 
 from sparsenmt.errors import UserError
-from sparsenmt.report.plots import Heatmap, Panel, check_plot, curves, heatmaps, panel_grid, save
+from sparsenmt.report.plots import (
+    Heatmap,
+    Panel,
+    ShadedText,
+    check_plot,
+    curves,
+    heatmaps,
+    panel_grid,
+    save,
+    shaded_texts,
+)
 
 PNG = b"\x89PNG\r\n\x1a\n"
 POINTS = [(0.0, 0.1), (0.5, None), (1.0, 0.3)]
@@ -93,6 +103,33 @@ def test_names_stand_in_the_picture(tmp_path: Path) -> None:
     text = (tmp_path / "a.svg").read_bytes().decode()
     for name in ("$b$", "[d$]", "c"):  # matplotlib notes the text of every label in a comment
         assert f"<!-- {name} -->" in text or f"<!-- {name.replace('$', chr(92) + '$')} -->" in text
+
+
+def test_only_exactly_0_is_white() -> None:
+    """Weights below 1e-9 were white, too."""
+    image = heatmaps([[replace(MAP, weights=np.array([[0.0, 1e-12, 1.0], [np.nan, 0.5, 0.0]]))]]).axes[0].images[0]
+    colours = image.cmap(image.norm(image.get_array()))
+    assert np.all(colours == 1.0, axis=-1).tolist() == [[True, False, False], [True, False, True]]
+
+
+def test_markers_at_the_ends_of_an_axis_are_whole() -> None:
+    """The dense model of a sweep, at 0, was cut in half."""
+    for style in ("points", "curves"):
+        panel = Panel("x", "y", {"a": [(0.0, 0.0), (0.5, 1.0)]}, percent="xy", style=style)
+        (line,) = curves([panel]).axes[0].lines
+        assert not line.get_clip_on()
+
+
+def test_shaded_texts_break_between_words_and_mark_exact_zeros(tmp_path: Path) -> None:
+    long = [" word"] * 15 + ["<", " $x$"]
+    figure = shaded_texts([ShadedText("m, sentence 1", long, np.array([0.0, 1e-12, *[1.0] * 15]))], "gate")
+    texts = {text.get_text(): text for text in figure.axes[0].texts}
+    assert {"m, sentence 1", "[word]", "word", "<", r"\$x\$", "gate (white, in brackets: exactly 0)"} <= set(texts)
+    faces = [patch.get_facecolor()[:3] for patch in figure.axes[0].patches]
+    assert [face == (1.0, 1.0, 1.0) for face in faces] == [True] + [False] * 16 + [True] + [False] * 4
+    assert len({patch.get_y() for patch in figure.axes[0].patches}) == 3  # two lines, and the scale
+    save(figure, tmp_path / "a.svg")
+    check_picture(tmp_path / "a.svg")
 
 
 def test_large_and_empty_maps(tmp_path: Path) -> None:

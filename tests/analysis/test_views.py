@@ -170,7 +170,7 @@ def test_a_sentence_that_is_empty_to_one_tokenizer_is_left_out() -> None:
     first = [gated(CHARACTERS, "ab", [0, 1, 1]), gated(CHARACTERS, "c", [0, 1], 1)]
     found = [annotate.AnnotationResult("a", CHARACTERS, first), annotate.AnnotationResult("b", CHARACTERS, first[1:])]
     assert "sentence 1" not in annotate.text(found) and annotate.text(found).startswith("sentence 2\n")
-    assert len(annotate.grid(found)) == 1
+    assert [text.title for text in annotate.drawn(found)] == ["a, sentence 2", "b, sentence 2"]
     one, other = named()[0], named(model="n")[0]
     assert len(maps.grid([one, other, replace(one, sentence=2)])) == 1
 

@@ -130,6 +130,7 @@ def test_a_sweep_goes_on_and_compares(command: Run, workspace: Path, drawn: dict
         (expected,) = compare(outputs[row["model"]], outputs["dense"], [references], ScoringSettings(["chrf"]))
         found = row["quality"], row["against_first"], row["p_value"]
         assert found == (expected.system.value, expected.difference.value, expected.p_value)
+        assert (row["low"], row["high"]) == (expected.difference.low, expected.difference.high)
         scored = command(
             "score", "--model", f"sweep/{row['model']}", "--source", "corpus/test.en", "-r", "corpus/test.de"
         )
@@ -143,6 +144,8 @@ def test_a_sweep_goes_on_and_compares(command: Run, workspace: Path, drawn: dict
         measured = [(row["sparsity"] or 0.0, row["quality"]) for row in rows if row["set"] == kind]
         assert len(measured) == 4 and len(set(measured)) == 4, "models that differ"
         series = {str(row["model"]): [(row["sparsity"] or 0.0, row["quality"])] for row in rows if row["set"] == kind}
+        level = series["dense"][0][1]
+        series["chrF2 of dense"] = [(0.0, level), (1.0, level)]
         assert diagram == Diagram("", "sparsity rate", f"chrF2 on the {kind} set", series)
     digest = {name: read_manifest(Path("sweep") / name) for name in names}
     shutil.rmtree("sweep/weight-0.4")  # as if it had never been begun

@@ -10,6 +10,7 @@ import signal
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,24 @@ def test_what_a_model_directory_holds(command: Run, workspace: Path) -> None:
     assert [record["update"] for record in records if record["kind"] == "validation"] == [6, 12]
     assert sorted(path.name for path in (model / "checkpoints").iterdir())[-1] == "update-00000012"
     assert json.loads((model / "manifest.json").read_bytes())["provenance"]["seed"] == 1
+
+
+def test_train_says_where_the_log_is_and_what_comes_next(command: Run, workspace: Path) -> None:
+    result = command("train", "small.yaml", "directory=a log", "training.max_updates=1", "training.trackers=[]")
+    lines = result.err.splitlines()
+    assert result.code == 0 and lines[0] == "a log/metrics.jsonl: the log", result.err
+    files = "--source FILE --reference FILE"
+    assert lines[-2:] == [
+        f"  Score it with: sparsenmt score --model 'a log' {files}",
+        f"  See what it does with: sparsenmt report 'a log' {files} -o report.html",
+    ]
+    curves = "; curves: tensorboard --logdir tracked" * (find_spec("tensorboard") is not None)
+    overrides = ("directory=tracked", "training.max_updates=1", "data.test={source: dev.de, target: dev.en}")
+    result = command("train", "small.yaml", *overrides)
+    lines = result.err.splitlines()
+    assert lines[0] == f"tracked/metrics.jsonl: the log{curves}", result.err
+    assert lines[-2].endswith("/dev.de --reference " + lines[-2].split()[-1]) and lines[-2].endswith("/dev.en")
+    assert "the log" not in command("train", "small.yaml", *overrides).err
 
 
 def test_a_finished_run_is_left_alone(command: Run, workspace: Path) -> None:

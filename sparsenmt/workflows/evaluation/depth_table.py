@@ -343,7 +343,8 @@ class _DepthTable:
         """Write the tables and the plot."""
         made, reference = self.report(grids), self._time_reference(grids)
         shown, systems = render(made), ", ".join(each.name for each in self.systems)
-        drawn = f"quality and decoding time at every depth\n{systems}; text: {self.text.name}"
+        timed = " and decoding time" * (reference is not None)
+        drawn = f"quality{timed} at every depth\n{systems}; text: {self.text.name}"
         files = ReportFiles.in_folder(self.request.output, "table", self.request.plot)
         written = files.write(made, lambda: describe(value_maps(heat_maps(grids, reference)), drawn), shown)
         return WrittenTable(shown, written)

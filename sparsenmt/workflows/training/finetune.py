@@ -21,7 +21,7 @@ from sparsenmt.recipe.method_choice import MemoryChoice
 from sparsenmt.recipe.resolve import Overrides, as_settings
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.report.output_files import ReportFiles
-from sparsenmt.report.plots import Panel, curves, describe
+from sparsenmt.report.plots import Panel, Points, curves, describe
 from sparsenmt.report.tables import Report, Table, Value, columns
 from sparsenmt.storage.tensors import read_header
 from sparsenmt.training.state import Progress
@@ -128,8 +128,11 @@ def finetune(request: FinetuneRequest) -> FinetuneResult:
             return FinetuneResult(models)
         report = _compare(models, request.run)
     title = f"quality against sparsity\n{output}"
+    caption = f"vertical lines: 95% interval of the difference from {next(iter(models))}, added to its quality"
     files = ReportFiles.in_folder(output, "sweep")
-    return FinetuneResult(models, report, files.write(report, lambda: describe(curves(_panels(report)), title)))
+    return FinetuneResult(
+        models, report, files.write(report, lambda: describe(curves(_panels(report)), title, caption=caption))
+    )
 
 
 def _warn_of_few_updates(request: FinetuneRequest, recipe: Recipe, progress: Progress) -> None:
@@ -260,7 +263,7 @@ def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
         models: name -> model directory; the first is the baseline of the significance tests.
         run: device and changes to the decoding options.
     """
-    measured = ("number quality against_first p_value", "share sparsity")
+    measured = ("number quality against_first", "hidden number low high", "number p_value", "share sparsity")
     heads = columns("text model set", "count sentences", "text metric", *measured)
     names, base = list(models), None
     compared: list[ExperimentModel] = []
@@ -275,7 +278,8 @@ def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
     for each in observed:
         kind, quality = each.labels["set"], each.values["quality"]
         difference = (quality or 0.0) - (first[kind] or 0.0)
-        values = (quality, difference, (each.test or {}).get("p_value"), each.values["sparsity"])
+        tested = ((each.test or {}).get(name) for name in ("low", "high", "p_value"))
+        values = (quality, difference, *tested, each.values["sparsity"])
         rows.append((each.variant, kind, each.sentences, each.labels["metric"], *values))
     segments = [int(each.test["segments"]) for each in observed if each.test]
     averaged = {name: _averaged(directory) for name, directory in models.items()}
@@ -300,14 +304,24 @@ def _averaged(directory: Path) -> list[str]:
 
 
 def _panels(report: Report) -> list[Panel]:
-    """Return a diagram of quality against sparsity for each set."""
+    """Return a diagram of quality against sparsity for each set, with the intervals of the differences."""
     panels = []
     for name in dict.fromkeys(report.tables[0].column("set")):
         rows = [row for row in report.tables[0].records() if row["set"] == name]
-        series: dict[str, list[tuple[float, float | None]]] = {
-            str(row["model"]): [(float(row["sparsity"] or 0), float(row["quality"]))]  # type: ignore[arg-type]
-            for row in sorted(rows, key=lambda row: float(row["sparsity"] or 0))
-        }
-        label = f"{METRICS[str(rows[0]['metric'])].label} on the {name} set"
-        panels.append(Panel("sparsity rate", label, series, percent="x", style="points"))
+        base = _number(rows[0]["quality"])
+        series: dict[str, Points] = {}
+        intervals: dict[str, list[tuple[float, float] | None]] = {}
+        for row in sorted(rows, key=lambda row: _number(row["sparsity"])):
+            model, low, high = str(row["model"]), row["low"], row["high"]
+            series[model] = [(_number(row["sparsity"]), _number(row["quality"]))]
+            intervals[model] = [None if low is None or high is None else (base + _number(low), base + _number(high))]
+        label = METRICS[str(rows[0]["metric"])].label
+        y_label, level = f"{label} on the {name} set", (f"{label} of {rows[0]['model']}", base)
+        panels.append(
+            Panel("sparsity rate", y_label, series, percent="x", style="points", intervals=intervals, level=level)
+        )
     return panels
+
+
+def _number(value: Value) -> float:
+    return 0.0 if value is None else float(value)
