@@ -87,28 +87,28 @@ TOP = "(top)"
 
 BUDGETS: dict[str, tuple[int, int]] = {
     "(top)": (1_020, 0),
-    "analysis": (4_790, 0),
+    "analysis": (4_780, 0),
     "api": (890, 0),
-    "assemble": (1_790, 0),
-    "commands": (3_360, 0),
+    "assemble": (1_810, 0),
+    "commands": (3_490, 0),
     "data": (9_740, 0),
     "decoding": (4_280, 0),
     "depth_selector": (1_140, 0),
-    "engine": (2_410, 0),
+    "engine": (2_420, 0),
     "evaluation": (3_200, 0),
-    "export": (830, 0),
-    "importers": (2_960, 0),
-    "model": (4_730, 0),
+    "export": (1_680, 0),
+    "importers": (3_250, 0),
+    "model": (4_750, 0),
     "native": (2_750, 3_170),
     "plugins": (610, 0),
-    "process": (1_130, 0),
-    "recipe": (4_240, 0),
-    "report": (2_420, 0),
+    "process": (1_160, 0),
+    "recipe": (4_250, 0),
+    "report": (2_500, 0),
     "sparsity": (3_090, 920),
-    "storage": (1_690, 0),
+    "storage": (1_700, 0),
     "testing": (2_950, 0),
-    "training": (2_890, 0),
-    "workflows": (11_070, 0),
+    "training": (2_900, 0),
+    "workflows": (12_880, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 
@@ -136,7 +136,7 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 73_870,
+    "lines": 77_160,
     "lines_of_cpp": 4_090,
     "kernel_importers": 1,
 }
