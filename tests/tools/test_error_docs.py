@@ -17,11 +17,26 @@ ROOT = Path(__file__).resolve().parents[2]
 # Messages that the source does not spell out: (file, function) -> why.
 BUILT_ELSEWHERE = {
     ("recipe/validation_errors.py", "_complaint"): "what a validator says",
+    ("export/to_marian.py", "_refused"): "what the checks of the same file say",
     ("assemble/bundle.py", "_read_weights"): "`tensors.differing_shapes` counts what differs",
     ("storage/tensors.py", "check_shapes"): "the same",
 }
 # Errors without a place: (file, function) -> why.
-NO_PLACE = {("data/text.py", "check_aligned"): "the message names every file"}
+_REPORT = "workflows/evaluation/report"
+NO_PLACE = {
+    ("data/text.py", "check_aligned"): "the message names every file",
+    **{
+        (f"{_REPORT}/{file}.py", function): "the section of the report is its place"
+        for file, functions in {
+            "facts": ["draw_training"],
+            "figures": ["no_suite", "depth_grids", "chosen_depths"],
+            "quality": ["measure_speed"],
+            "sentences": ["align_sentences"],
+            "words": ["compare_ngrams"],
+        }.items()
+        for function in functions
+    },
+}
 # What a message or a hint begins with, if not with a letter: a value, an option, a key.
 _BEGINNINGS = "<`'\"$-"
 

@@ -235,16 +235,9 @@ class _Preparation:
         self._names = [*corpus_names(data.train), "dev"]
         self._directories = [*(train_directory(staging, number) for number in range(len(data.train))), staging / "dev"]
 
-    def _warn(self) -> None:
-        """Warn about unusual inputs, and about corpora that have fewer lines than `lines` takes of them."""
-        self._inputs.warn()
-        for number, (corpus, total) in enumerate(zip(self._corpora, self._inputs.lines, strict=True)):
-            if (corpus.lines or 0) > total:
-                notify(f"warning: data.train.{number}.lines: {total:,} lines are there: all are used")
-
     def run(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Run the stages that are not finished, and return the manifest."""
-        self._warn()
+        self._inputs.warn(self._data.train)
         self._check()
         task = {
             "format": FORMAT,
@@ -256,7 +249,8 @@ class _Preparation:
         stage_names = [directory.name for directory in self._directories]
         packs = self._data.is_language_model or self._data.documents is not None
         # This process encodes where lines are packed, or none are left.
-        processes = None if packs or all(map(stages.is_finished, stage_names)) else self._processes
+        alone = packs or all(map(stages.is_finished, stage_names))
+        processes = None if alone else self._processes
         with encoder_pool(self._staging / "tokenizers", self._data.filters, processes, self._by_text) as pool:
             stages.run("vocabularies", self._make_tokenizers)
             tokenizers = Tokenizers.load(self._staging / "tokenizers")
