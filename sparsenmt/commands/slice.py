@@ -54,8 +54,8 @@ def command(
     from sparsenmt.workflows.conversion.vocabulary_slice import VocabularyTexts
 
     texts = VocabularyTexts(vocabulary, source_vocabulary, target_vocabulary, keep_language)
-    layers = {"encoder_layers": encoder_layers, "decoder_layers": decoder_layers}
-    found = slice_model(model, output, **layers, unroll=unroll, vocabulary=texts)
+    n, m = encoder_layers, decoder_layers
+    found = slice_model(model, output, encoder_layers=n, decoder_layers=m, unroll=unroll, vocabulary=texts)
     kept = f"{found.depth[0]} encoder and {found.depth[1]} decoder layers of {model}"
     notify(f"{output}: {kept}, {found.parameters:,} of {found.parameters_before:,} parameters")
     if texts:

@@ -15,7 +15,6 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import torch
 
@@ -345,11 +344,3 @@ def _forget_peak(bundle: Bundle) -> None:
     if bundle.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(bundle.device)
     forget_peak()
-
-
-def trial_records(trials: Mapping[PlanCandidate, PlanTrial]) -> list[dict[str, Any]]:
-    """Return trials for JSON, without translations."""
-    return [
-        {"candidate": str(each), **{k: v for k, v in asdict(trial).items() if k != "translations"}}
-        for each, trial in trials.items()
-    ]
