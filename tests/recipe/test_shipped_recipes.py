@@ -58,6 +58,7 @@ SHIPPED = {
     "multi30k-buckets",
     "multi30k-char",
     "multi30k-char-l0drop",
+    "multi30k-de-en",
     "multi30k-dilated",
     "multi30k-en-de",
     "multi30k-entmax15",
