@@ -57,6 +57,7 @@ COMMANDS: EntryTable[CommandEntry] = EntryTable(
         "recipe-schema": CommandEntry("recipe_schema", "Write the JSON Schema of recipes, for editors."),
         "completion": CommandEntry("completion", "Print the script by which a shell completes commands."),
         "plugins": CommandEntry("plugins", "List plugins, and what they have registered."),
+        "verify": CommandEntry("verify", "Check a trained model, and write its certificate."),
         "doctor": CommandEntry("doctor", "Examine the compiled kernels of this machine."),
         "demo": CommandEntry("demo", "Prepare, train, decode and score on the built-in demo corpus."),
     },

@@ -28,7 +28,7 @@ from sparsenmt.recipe.schema import Corpus, Recipe
 from sparsenmt.storage.files import read_sealed, write_text
 from sparsenmt.storage.tensors import read_header
 
-CARD = "README.md"
+CARD, CERTIFICATE = "README.md", "certificate.json"
 MARK = "<!-- Written by sparsenmt. Remove this line, and the card stays as you edit it. -->"
 RESULTS = "evaluation"
 """The folder of a model directory with measured results."""
@@ -80,6 +80,7 @@ def model_card(directory: Path) -> str:
             *("## Model", "", *_rows({"weights": weights, **_model(recipe)}), ""),
             *about_training(directory, recipe, manifest),
             *about_scores(directory),
+            *_section("Verification", _verification(directory)),
             *_section("What differs from the original", _notes(manifest)),
             *_section("Warnings", map(_plain, manifest.get("warnings", []))),
             "`recipe.yaml` has every setting.",
@@ -154,6 +155,17 @@ def _scores(directory: Path) -> Iterator[CardScore]:
                 for metric, value in found["scores"].items():
                     signed = str(signatures.get(metric, ""))
                     yield CardScore(path.stem.rpartition("-")[0], count, metric, float(value), signed, rate)
+
+
+def _verification(directory: Path) -> Iterator[str]:
+    """The certificate of these weights in a line; nothing if there is none, or it is damaged."""
+    with suppress(UserError, AttributeError, KeyError, TypeError):
+        found = read_sealed(directory / CERTIFICATE, hint="Verify the model again.")
+        asked, figures = found["asked"], [figure for each in found["checks"].values() for figure in each]
+        if asked["weights"] == weights_digest(directory):
+            kept = sum(figure["measured"] <= figure["allowed"] for figure in figures)
+            lines = f"{asked['text']['lines']:,} lines by sparsenmt {_plain(str(asked['sparsenmt']))}"
+            yield f"{kept} of {len(figures)} equalities hold on {lines}: `{CERTIFICATE}`, by `sparsenmt verify`."
 
 
 def _task(recipe: Recipe) -> str:
