@@ -49,7 +49,9 @@ REASONS = {
     "sparsenmt.workflows.training.sweep_table": "the layout of tables: nothing is trained or measured in it",
     **{f"sparsenmt.report.page.{each}": "no HTML in it" for each in ("packed_maps", "page_text", "panel_shapes")},
     "sparsenmt.report.fonts": "scripts, their fonts and packages: nothing is drawn in it, tested alone",
-    **{f"sparsenmt.importers.huggingface_{each}": "no weights in it, tested alone" for each in ("search", "tokenizers")},
+    **{
+        f"sparsenmt.importers.huggingface_{each}": "no weights in it, tested alone" for each in ("search", "tokenizers")
+    },
     "sparsenmt.export.activation_ranges": "what a model computes on a text: no file in it",
     **{f"sparsenmt.export.marian_{each}": "one kind of file each" for each in ("files", "vocabularies", "weights")},
     "sparsenmt.export.readme": "text that users read: no weights in it",
@@ -85,8 +87,8 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "(top)": (1_020, 0),
     "analysis": (4_780, 0),
     "api": (890, 0),
-    "assemble": (1_810, 0),
-    "commands": (3_490, 0),
+    "assemble": (1_820, 0),
+    "commands": (3_550, 0),
     "data": (9_740, 0),
     "decoding": (4_280, 0),
     "depth_selector": (1_140, 0),
@@ -102,9 +104,9 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "report": (2_500, 0),
     "sparsity": (3_090, 920),
     "storage": (1_700, 0),
-    "testing": (2_950, 0),
+    "testing": (3_260, 0),
     "training": (2_900, 0),
-    "workflows": (12_880, 0),
+    "workflows": (13_080, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 
@@ -132,7 +134,7 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 77_160,
+    "lines": 77_740,
     "lines_of_cpp": 4_090,
     "kernel_importers": 1,
 }
