@@ -35,8 +35,11 @@ _CHANGES: dict[str, list[str]] = {
     "learned-alpha": [_TRANSFORM.format(site, "{name: entmax}") for site in _SITES],
     "fixed-heads": [f"model.attention.encoder_self.heads.given={_FIXED}"],
     "depths": ["model.depth={name: tied_multi}"],
-    "spans": [*(_SPAN.format(site) for site in _SITES[:2]), "losses={span: {weight: 1e-2}}", "training.max_updates=300"]
-    + ["training.warmup_updates=20", "training.validation.every=50"],  # spans move slowly
+    "spans": [
+        *(_SPAN.format(site) for site in _SITES[:2]),
+        *("losses={span: {weight: 1e-2}}", "training.max_updates=300"),
+        *("training.warmup_updates=20", "training.validation.every=50"),  # spans move slowly
+    ],
 }
 """Model of the gallery -> overrides of the demo's recipe."""
 _SHORT = ["training.batch_tokens=512", "training.validation.max_sentences=50"]
