@@ -95,7 +95,7 @@ SANITIZED := SPARSENMT_NATIVE_FLAGS="-g -O1 -fno-omit-frame-pointer -fno-sanitiz
 sanitize: $(STAMP)  ## Run the kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer (GCC)
 	@$(SANITIZED) $(BIN)/python -m sparsenmt.native.build
 	@preload="$$(for name in libasan.so libubsan.so libstdc++.so.6; do $(SANITIZED_CXX) -print-file-name=$$name; done)"; \
-		OMP_NUM_THREADS=1 $(SANITIZED) LD_PRELOAD="$$(echo $$preload)" $(BIN)/python -m pytest -s -n 0 -m "not slow" $(KERNEL_TESTS)
+		OMP_NUM_THREADS=1 $(SANITIZED) LD_PRELOAD="$$(echo $$preload)" $(BIN)/python -m pytest -s -n 0 --timeout 3600 -m "not slow" $(KERNEL_TESTS)
 
 mutants: $(STAMP)  ## Damage formulas and kernels in many ways, one at a time; tests must fail for each
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tools.mutants

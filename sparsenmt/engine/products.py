@@ -41,6 +41,7 @@ class CompiledProduct:
 
     Attributes:
         packed: the matrix, in the layout of the kernels, with its bias.
+        shares_bits: True if two neighbours share 16 bits in int8, so that steps are up to twice as large.
         continues: True for an output table if `Kernels.next` is faster than logits and `candidates`.
     """
 
@@ -56,6 +57,7 @@ class CompiledProduct:
     ) -> None:
         self.packed: PackedMatrix = found.layout.pack(weight, bias, dtype)
         self.activation, self._kernels = activation, found
+        self.shares_bits = found.layout.most_of_pair > 0
         self.continues = output and found.faster("next tokens", dtype, *weight.shape)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -81,6 +83,12 @@ def _plain(activate: Product, weight: Tensor, bias: Tensor | None, x: Tensor) ->
 def rounds(weight: Tensor, dtype: torch.dtype) -> bool:
     """Return True if there are products of this weight, rounded to bf16 or int8, with inputs in fp32."""
     return dtype != weight.dtype and dtype in compiled_dtypes(weight)
+
+
+def rounded_product(weight: Tensor, dtype: torch.dtype) -> CompiledProduct | None:
+    """Return the compiled product of a weight (out, in) that is rounded to a dtype; None if there is none."""
+    found = kernels_for(weight) if rounds(weight, dtype) else None
+    return None if found is None else CompiledProduct(found, weight, None, dtype)
 
 
 def compiled_dtypes(weight: Tensor) -> frozenset[torch.dtype]:

@@ -33,11 +33,10 @@ from sparsenmt.decoding.inputs import SourceLine, make_source, read_sources
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.engine.build import build, dtype_name, packed, packs
-from sparsenmt.engine.products import CompiledProduct, rounds
+from sparsenmt.engine.products import rounded_product
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.model.linear import Linear
 from sparsenmt.model.protocol import Source
-from sparsenmt.native.kernels import kernels_for
 from sparsenmt.recipe.choices import NO_SHORTLIST
 from sparsenmt.testing.checks import EXACT
 
@@ -53,7 +52,7 @@ _LEVELS, _INPUT_LEVELS = 127, 255  # of int8: of a weight without its sign, of a
 
 @dataclass(frozen=True)
 class Figure:
-    """What a check measured.
+    """A measured difference, and its tolerance.
 
     Args:
         check: its name in `CHECKS`.
@@ -222,15 +221,10 @@ def check_engines(model: TrainedModel) -> Iterator[Figure]:
 
 def check_rounding(model: TrainedModel) -> Iterator[Figure]:
     """The products of every weight in bf16 and int8 have no larger errors than rounding has."""
-    found = kernels_for(model.bundle.model.output_table)
-    for dtype in model.dtypes[1:] if found is not None else ():
-        if rounds(model.bundle.model.output_table, dtype):
-            assert found is not None
-            pairs = found.layout.most_of_pair > 0  # where two neighbours share 16 bits, steps are up to twice as large
-            errors = [
-                rounding_error(CompiledProduct(found, weight, None, dtype), weight, dtype) / (1 + pairs)
-                for weight in _weights(model.bundle)
-            ]
+    for dtype in model.dtypes[1:]:
+        products = [(rounded_product(weight, dtype), weight) for weight in _weights(model.bundle)]
+        errors = [rounding_error(made, weight, dtype) / (1 + made.shares_bits) for made, weight in products if made]
+        if errors:
             yield Figure("rounding", dtype_name(dtype), max(errors), ROUNDED)
 
 
