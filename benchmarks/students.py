@@ -138,9 +138,20 @@ def marian_files(model: Path, folder: Path) -> dict[str, list[dict[str, Any]]]:
                 names = ["--from", str(path.with_name("model.npz")), "--to", str(path), "--gemm-type", kind]
                 command = [str(python_of("pymarian")), "-m", "pymarian", "convert", *names]
                 subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-            if path.exists():
+            if path.exists() and _runs(path, path.with_name(exported["marian_settings"])):
                 found[case].append({**exported, "marian_model": path.name})
     return found
+
+
+def _runs(path: Path, settings: Path) -> bool:
+    """Return True if Marian translates with a file: it aborts where the processor lacks instructions of a format."""
+    code = """import sys, yaml
+from pymarian import Translator
+vocabs = yaml.safe_load(open(sys.argv[2], encoding="utf-8", newline="\\n"))["vocabs"]
+vocabs = [sys.argv[2].rpartition("/")[0] + "/" + each for each in vocabs]
+Translator(models=[sys.argv[1]], vocabs=vocabs, cpu_threads=1, quiet=True).translate(["A dog."])"""
+    command = [str(python_of("pymarian")), "-c", code, str(path), str(settings)]
+    return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def sides(names: list[str]) -> tuple[dict[str, list[Side]], list[Side]]:
