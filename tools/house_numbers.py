@@ -40,9 +40,7 @@ REASONS = {
     "sparsenmt.data.tokenizers.pipeline_description": "a file format, beside `sentencepiece_model`: no package is read",
     "sparsenmt.data.tokenizers.subword_sampler": "distributions of divisions: no epoch, corpus or line in it",
     "sparsenmt.data.tokenizers.unigram_seeds": "an algorithm of its own, that sentencepiece lacks",
-    "sparsenmt.decoding.side_by_side": "threads and what they are sent: no search or model in it, tested alone",
-    "sparsenmt.decoding.copies": "the replacement of unknown tokens by attention: no search in it",
-    "sparsenmt.decoding.term_search": "one search a file: the one with terms, tested alone",
+    **{f"sparsenmt.decoding.{name}": "no other search in it" for name in ("copies", "side_by_side", "term_search")},
     "sparsenmt.workflows.decoding.marked_input": "tags and kept parts between reading and writing: no model in it",
     "sparsenmt.evaluation.contrast.groups": "how items are grouped in tables: no model in it",
     "sparsenmt.evaluation.contrast.translation_suite": "one format of suites a file",
@@ -92,7 +90,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "data": (9_740, 0),
     "decoding": (4_280, 0),
     "depth_selector": (1_140, 0),
-    "engine": (2_420, 0),
+    "engine": (2_430, 0),
     "evaluation": (3_200, 0),
     "export": (1_680, 0),
     "importers": (3_250, 0),
@@ -104,9 +102,9 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "report": (2_500, 0),
     "sparsity": (3_090, 920),
     "storage": (1_700, 0),
-    "testing": (3_260, 0),
+    "testing": (3_250, 0),
     "training": (2_900, 0),
-    "workflows": (13_080, 0),
+    "workflows": (13_090, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 
@@ -134,7 +132,7 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 77_740,
+    "lines": 77_750,
     "lines_of_cpp": 4_090,
     "kernel_importers": 1,
 }

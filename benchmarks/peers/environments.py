@@ -24,7 +24,7 @@ PEERS = {
         *("transformers==5.23.0", "torch==2.13.0", "tokenizers==0.23.3", "sentencepiece==0.2.3", "protobuf==7.36.1"),
         "numpy==2.4.6",
     ],
-    "pymarian": ["pymarian==1.12.42", "numpy==2.4.6", "PyYAML"],
+    "pymarian": ["pymarian==1.12.42", "numpy==2.4.6", "PyYAML==6.0.3"],
     "tokenizers": [
         *("transformers==5.23.0", "tokenizers==0.23.3", "sentencepiece==0.2.3", "protobuf==7.36.1", "numpy==2.4.6"),
     ],

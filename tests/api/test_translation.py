@@ -42,7 +42,7 @@ def test_options_default_to_the_models_own(dense: sparsenmt.Model) -> None:
 
 
 def test_every_decoding_key_is_an_option() -> None:
-    elsewhere = {"dtype", "source_language", "target_language", "segment_length", "segment_memory"}
+    elsewhere = {"dtype", "source_language", "target_language", "segment_length", "segment_memory", "threads"}
     assert get_type_hints(sparsenmt.DecodingOptions).keys() == Decoding.model_fields.keys() - elsewhere
 
 

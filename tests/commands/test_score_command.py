@@ -159,7 +159,7 @@ class FakeModel:
         self.bundle = SimpleNamespace(
             recipe=SimpleNamespace(
                 data=SimpleNamespace(
-                    source_language="en", target_language="de", documents=None, is_language_model=False
+                    source_language="en", target_language="de", documents=None, is_language_model=False, train=()
                 ),
                 decoding=self.decoding,
                 training=Training(),

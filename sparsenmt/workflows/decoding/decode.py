@@ -20,7 +20,7 @@ from sparsenmt import __version__
 from sparsenmt.arguments import from_fields
 from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.assemble.estimates import without_gain
-from sparsenmt.assemble.model_directory import read_recipe, used_plugins
+from sparsenmt.assemble.model_directory import read_manifest, read_recipe, used_plugins
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import text_windows, write_lines
 from sparsenmt.decoding import documents as document_decoding
@@ -85,6 +85,7 @@ def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> No
         request.check()
         check_shared_input(workers, request.input)
         disabled = read_disabled_heads(request.model, request.disabled_heads)
+        read_manifest(request.model)  # what is no model directory is told first
         use_threads(request.threads or read_recipe(request.model).decoding.threads)
         dtype, languages = request.dtype or "recipe", request.languages
         opened = functools.partial(open_model, device=device, dtype=dtype, languages=languages, any_task=True)
