@@ -344,6 +344,9 @@ def asking_frame(*skipped: str) -> FrameType | None:
 def _asking_function() -> str:
     """File and name of the function that asks."""
     frame = asking_frame()
+    # From Python 3.12 on comprehensions are parts of their functions.
+    while frame is not None and frame.f_code.co_name in ("<listcomp>", "<dictcomp>", "<setcomp>"):
+        frame = frame.f_back
     if frame is None:
         return "?"
     return f"{frame.f_code.co_filename.removeprefix(_PACKAGE)}: {frame.f_code.co_name}".replace("\\", "/")

@@ -26,6 +26,7 @@ SHORT = (
     "training.log_every=25",
 )
 GATES = (
+    "model.preset=tiny",
     "--updates",
     "40",
     "model.memory.0.init_log_alpha=-1",
