@@ -10,6 +10,7 @@ from sparsenmt.assemble.model_directory import read_manifest
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.export.plain_transformer import PlainTransformer, parameter_count
 from sparsenmt.export.target import ExportTarget
+from sparsenmt.recipe.schema import Decoding
 
 _SAME = "Outputs are those of `sparsenmt decode` with the same settings, but for ties."
 
@@ -37,6 +38,13 @@ def readme(
     return "\n".join([*front_matter(recipe, program.name.lower()), "", f"# {recipe.name}", "", *facts, "", *known])
 
 
+def changed_penalty(decoding: Decoding) -> str | None:
+    """Return the score by which the recipe ranks, if an exported model ranks by log-probability / length instead."""
+    if strategy_of(decoding).penalizes_length and decoding.length_penalty == "gnmt" and decoding.alpha:
+        return f"log-probability / ((5 + length) / 6)^{decoding.alpha:g}"
+    return None
+
+
 def _notes(bundle: Bundle, program: ExportTarget, sentencepiece: bool) -> list[str]:
     """Sentences on what the code above does not do, or a user must do before it."""
     recipe = bundle.recipe
@@ -50,10 +58,10 @@ def _notes(bundle: Bundle, program: ExportTarget, sentencepiece: bool) -> list[s
         )
     if sentencepiece and data.tokenizer.lowercase:
         notes.append("The model was trained on lowercased text: lowercase the lines first.")
-    if strategy_of(decoding).penalizes_length and decoding.length_penalty == "gnmt" and decoding.alpha:
+    if (changed := changed_penalty(decoding)) is not None:
         notes.append(
-            f"The recipe ranks by log-probability / ((5 + length) / 6)^{decoding.alpha:g}, which is not available "
-            "here; the lines above rank by log-probability / length."
+            f"The recipe ranks by {changed}, which is not available here; the lines above rank by "
+            "log-probability / length."
         )
     if decoding.unknown == "copy":
         more = program.copies_unknown

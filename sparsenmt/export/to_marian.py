@@ -189,7 +189,7 @@ def _check(plain: PlainTransformer, bundle: Bundle, kind: str) -> None:
 
 def _check_8_bits(plain: PlainTransformer, *, starts: bool) -> None:
     section = plain.section
-    hint = "Write fp32 (`--file npz`), which Marian converts to the 8 bits of its own."
+    hint = "Write fp32 (`--file npz`): `pymarian convert --gemm-type intgemm8` converts it to 8 bits of Marian's own."
     if is_new(plain):
         message = "in 8 bits, a decoder with self-attention has its norms after the sub-layers"
         raise UserError(message, where="model.norm", hint=hint)

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -44,21 +44,25 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextmanager
-def resumable(note: str = "") -> Iterator[None]:
+def resumable(note: str | Callable[[], str] = "") -> Iterator[None]:
     """Mark an interrupt that leaves the block: the same command resumes the work.
 
     Args:
-        note: what is kept, for the user, unless the interrupt has a note of its own.
+        note: what is kept, for the user, unless the interrupt has a note of its own; a function is asked then.
     """
+
+    def kept() -> str:
+        return note if isinstance(note, str) else note()
+
     try:
         yield
     except Interrupted as interrupt:
-        interrupt.resumable, interrupt.note = True, interrupt.note or note
+        interrupt.resumable, interrupt.note = True, interrupt.note or kept()
         raise
     except Exception as error:
         if isinstance(error, (UserError, OSError)) or (number := received()) is None:
             raise
-        raise Interrupted(number, note, resumable=True) from error
+        raise Interrupted(number, kept(), resumable=True) from error
 
 
 def received() -> int | None:

@@ -32,6 +32,8 @@ def models_in(place: Path) -> list[Path]:
     """Return the model directory that is named, or those in the named directory; UserError if there are none."""
     if (place / MANIFEST).exists() and (place / RECIPE).exists():
         return [place]
+    if not place.exists():
+        read_manifest(place)  # says that there is none
     inside = sorted(path.parent for path in place.glob(f"*/{RECIPE}") if (path.parent / MANIFEST).exists())
     if not inside:
         raise UserError(

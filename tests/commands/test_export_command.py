@@ -15,6 +15,10 @@ def test_a_model_for_transformers(command: Run, workspace: Path) -> None:
     result = command("export", "model", "--to", "safetensors-hf", "out")
     assert result.code == 0 and result.out == b""
     assert "out: 1 encoder and 1 decoder layers" in result.err and "README.md" in result.err
+    ranks = (
+        "note: the recipe ranks by log-probability / ((5 + length) / 6)^0.6, the exported model by log-probability /"
+    )
+    assert ranks in result.err
     assert {"README.md", "config.json", "model.safetensors", "sparsenmt.json", "source.spm"} <= {
         path.name for path in Path("out").iterdir()
     }

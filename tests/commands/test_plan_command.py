@@ -77,6 +77,7 @@ def test_nothing_is_measured_twice(command: Run, timed: list[Any], monkeypatch: 
         patch.setattr(measured.KeptWork, "write", stopping)
         stopped = command(*arguments)
     assert stopped.code == 130 and "Resume with: sparsenmt plan" in stopped.err
+    assert "the trials that were measured are kept" in stopped.err
     before = len(timed)
     assert command(*arguments).code == 0
     assert before == 4 and len(timed) == 2 * 2  # two candidates, two turns
@@ -85,12 +86,31 @@ def test_nothing_is_measured_twice(command: Run, timed: list[Any], monkeypatch: 
     assert not timed
 
 
+def test_before_the_first_trial_an_interrupt_does_not_speak_of_kept_ones(
+    command: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any) -> None:
+        raise Interrupted(2)
+
+    monkeypatch.setattr(measured.Trials, "_seconds", stop)
+    stopped = command(*PLAN, "--axis", "beam")
+    assert stopped.code == 130 and "Resume with: sparsenmt plan" in stopped.err and "kept" not in stopped.err
+
+
 def test_a_budget_that_nothing_meets(command: Run, timed: list[Any], table: Any) -> None:
     result = command(*PLAN, "--axis", "beam", "--within", "chrf -100", "--size", "1kB")
     assert result.code == 1
     (line,) = [line for line in result.lines if line.startswith("nothing meets the budget; nearest: model")]
-    assert "size " in line and "of size 1.0 kB" in line
+    assert "size " in line and ", allowed 1.0 kB" in line
     assert table()["settings"]["meets"] is False and not Path("out/model").exists()
+
+
+def test_the_model_of_an_earlier_budget_is_removed(command: Run, timed: list[Any]) -> None:
+    arguments = [*PLAN, "--axis", "beam", "--within", "chrf -100"]
+    assert command(*arguments).code == 0 and Path("out/model").is_dir() and Path("out/chosen.json").is_file()
+    assert command(*arguments, "--size", "1kB").code == 1
+    assert not {"model", "chosen.json"} & {path.name for path in Path("out").iterdir()}
+    assert command(*arguments).code == 0 and Path("out/model").is_dir()
 
 
 def test_a_shortlist_and_a_cut_vocabulary_lie_in_the_chosen_directory(
@@ -132,6 +152,18 @@ def test_a_dry_run_names_axes_and_rounds_and_writes_nothing(command: Run) -> Non
     shown = "\n".join(result.lines)
     assert "cut vocabulary" in shown and "beam 1" in shown and "batches of 1,024" in shown
     assert "about " in shown and "20" in shown
+    assert "warning" not in result.err
+
+
+def test_an_axis_with_nothing_to_try_is_warned_of(command: Run) -> None:
+    result = command(*PLAN, "--axis", "depth", "--axis", "vocabulary", "--axis", "beam", "--dry-run")
+    assert result.code == 0, result.err
+    warned = [line for line in result.err.splitlines() if line.startswith("warning: --axis")]
+    nothing = "there is nothing to try beside the choice of the recipe"
+    assert warned == [
+        f"warning: --axis depth: {nothing}",
+        f"warning: --axis vocabulary: {nothing}; --corpus makes one",
+    ]
 
 
 def test_steps_that_need_training(command: Run, timed: list[Any]) -> None:
@@ -160,6 +192,7 @@ def test_what_is_refused(command: Run, short_reference: str) -> None:
     other = refused(*PLAN, "--source", "corpus/dev.en", "--reference", short_reference)
     assert "short.de" in other and "line" in other
     assert "is no model directory" in refused("plan", "corpus", "-o", "out")
+    assert "there is no such model directory" in refused("plan", "none", "-o", "out")
     assert "named twice" in refused("plan", "model", "model", "-o", "out")
     assert "gets worse by -" in refused(*PLAN, "--within", "bleu 0.5")
     assert "no plan wrote it" in refused("plan", "model", "-o", ".")

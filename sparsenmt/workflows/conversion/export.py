@@ -10,6 +10,7 @@ from sparsenmt.assemble.bundle import open_model
 from sparsenmt.data.text import StrPath
 from sparsenmt.export import model_export
 from sparsenmt.export.plain_transformer import parameter_count
+from sparsenmt.export.readme import changed_penalty
 from sparsenmt.export.target import FileChoices
 from sparsenmt.process.progress import notify
 from sparsenmt.workflows.decoding.depth_choice import at_depth
@@ -45,3 +46,5 @@ def export_model(
     plain = model_export.export_model(bundle, output, target, options.depth, source=model, choices=choices)
     layers = f"{plain.encoder_layers} encoder and {plain.decoder_layers} decoder layers"
     notify(f"{output}: {layers}, {parameter_count(plain):,} weights; README.md shows how to run it")
+    if (changed := changed_penalty(bundle.recipe.decoding)) is not None:
+        notify(f"note: the recipe ranks by {changed}, the exported model by log-probability / length")

@@ -62,8 +62,8 @@ class Budget:
 
 
 def limit_text(name: str, value: float) -> str:
-    """Return a measure in words, as ``memory 312.0 MB``."""
-    return f"latency {value * 1000:,.1f} ms" if name == "latency" else f"{name} {byte_text(value)}"
+    """Return the value of a measure in words, as ``312.0 MB``."""
+    return f"{value * 1000:,.1f} ms" if name == "latency" else byte_text(value)
 
 
 def _parse_within(text: str) -> tuple[str, float]:
@@ -80,8 +80,11 @@ def _parse_within(text: str) -> tuple[str, float]:
         raise UserError(f"'{name}' is no metric of lines; there are {known}", where="--within", hint=hint)
     worse = "+" if metric.lower_is_better else "-"
     if sign != worse and float(number):
+        kind = "a number with a plus sign" if worse == "+" else "a negative number"
         raise UserError(
-            f"{metric.label} gets worse by {worse}{number}: '{text}' allows no loss", where="--within", hint=hint
+            f"{metric.label} gets worse by {worse}{number}: '{text}' allows no loss",
+            where="--within",
+            hint=f"Write {kind}, as '{name} {worse}{number}'.",
         )
     return name, float(number)
 

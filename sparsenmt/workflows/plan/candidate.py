@@ -170,6 +170,8 @@ _AXES = (
         True,
     ),
 )
+OF_CORPORA = ("vocabulary", "shortlist")
+"""The axes with a value that is made of the corpora of the plan."""
 AXES = {each.name: each for each in _AXES}
 """By name: a further axis is one row."""
 

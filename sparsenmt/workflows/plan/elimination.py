@@ -31,13 +31,18 @@ class Finding:
         speeds: of each turn, the reference's seconds over the candidate's.
         difference: in quality, from the reference; in the last round from the best. Positive is better.
         error: standard error of the difference; None: there are too few lines.
-        excess: by which share the largest other limit is exceeded; 0: none is.
+        excesses: by which share each other limit that is exceeded is; none: all are met.
     """
 
     speeds: tuple[float, ...]
     difference: float
     error: float | None = None
-    excess: float = 0.0
+    excesses: tuple[float, ...] = ()
+
+    @property
+    def excess(self) -> float:
+        """The share by which the limit that is exceeded most is exceeded; 0: none is."""
+        return max(self.excesses, default=0.0)
 
     @property
     def speed(self) -> float:
@@ -52,6 +57,11 @@ class Finding:
     def shortfall(self, allowed: float) -> float:
         """Return the share of the allowed loss by which the loss exceeds it; 0: it does not."""
         return max(0.0, -self.difference - allowed) / max(allowed, 0.1)
+
+    def distance(self, allowed: float) -> tuple[int, float]:
+        """Return how many limits are missed, quality among them, and the largest share by which one is."""
+        missed = [each for each in (self.shortfall(allowed), *self.excesses) if each]
+        return len(missed), max(missed, default=0.0)
 
     def meets(self, allowed: float) -> bool:
         """Return True if quality and limits are met."""
@@ -122,16 +132,14 @@ def choose(found: Mapping[C, Finding], allowed: float, cost: Callable[[C], tuple
     """Return the chosen candidate, and True if it meets quality and limits.
 
     Of those that do, the fastest; of those whose turns overlap with the fastest one's, the one of the least cost. If
-    none does, the one that comes nearest.
+    none does, the nearest: the one that misses the fewest limits, and of such the one with the smallest share.
 
     Args:
         cost: of a candidate, to compare: how simple it is.
     """
     good = {each: finding for each, finding in found.items() if finding.meets(allowed)}
     if not good:
-        return min(
-            found, key=lambda each: (max(found[each].shortfall(allowed), found[each].excess), *cost(each))
-        ), False
+        return min(found, key=lambda each: (*found[each].distance(allowed), *cost(each))), False
     fastest = good[max(good, key=lambda each: good[each].speed)]
     return min((each for each in good if good[each].equals(fastest)), key=cost), True
 

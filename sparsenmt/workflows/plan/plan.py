@@ -25,7 +25,7 @@ from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import Comparison, PairedTest, compare_statistics
 from sparsenmt.metric import METRICS
 from sparsenmt.process.interrupts import resumable
-from sparsenmt.process.progress import duration
+from sparsenmt.process.progress import duration, notify
 from sparsenmt.recipe.model_use import check_translates, with_languages
 from sparsenmt.report.model_labels import check_models, model_labels, models_in
 from sparsenmt.report.output_files import ReportFiles, WrittenTable
@@ -42,13 +42,13 @@ from sparsenmt.workflows.conversion.slice import slice_model
 from sparsenmt.workflows.evaluation.experiment import agreed_scoring, metric_of
 from sparsenmt.workflows.evaluation.reference_texts import TestText, given_text, shared_text
 from sparsenmt.workflows.plan.budget import Budget
-from sparsenmt.workflows.plan.candidate import AXES, PlanCandidate, PlanModel, candidates
+from sparsenmt.workflows.plan.candidate import AXES, OF_CORPORA, PlanCandidate, PlanModel, candidates
 from sparsenmt.workflows.plan.elimination import Finding, choose, front, halve, kept_of, rounds_of
 from sparsenmt.workflows.plan.plan_table import PlanRow, PlanTable, dry_run_report
 from sparsenmt.workflows.plan.training_steps import write_training_steps
 from sparsenmt.workflows.plan.trials import PlanTrial, Trials, Workshop
 
-MODEL, TRIALS = "model", "trials"
+MODEL, TRIALS, CHOSEN = "model", "trials", "chosen.json"
 _SEED = 1  # of the order of lines
 _Z = 1.96  # half the width of a 95% interval, in standard errors
 _TUNED = 2  # candidates of the last round for which axes of time alone are tried
@@ -119,9 +119,10 @@ def plan(request: PlanRequest) -> PlanResult:
         UserError: an option, a file or a model is not what it must be.
     """
     made = _Plan(request)
+    made.warn_of_axes()
     if request.dry_run:
         return made.dry_run()
-    with resumable("the trials that were measured are kept"):
+    with resumable(made.kept):
         with explain_directory_errors(request.output, another="--output"):
             make_directories(request.output)
         with directory_lock(request.output, "writes a plan there"):
@@ -190,6 +191,18 @@ class _Plan:
         every = (each for model in self.models.values() for each in candidates(model, all_axes=self.request.exhaustive))
         return [each for each in every if wanted.issuperset(dict(each.choices))]
 
+    def kept(self) -> str:
+        """Return what an interrupted plan keeps, for the user; "": nothing was measured."""
+        measured = any((self.request.output / TRIALS).glob("*.json"))
+        return "the trials that were measured are kept" if measured else ""
+
+    def warn_of_axes(self) -> None:
+        """Warn of axes that were asked for and of which no model has a second value."""
+        for name in dict.fromkeys(self.request.axes):
+            if not any(AXES[name].values(model) for model in self.models.values()):
+                more = "" if self.request.corpora or name not in OF_CORPORA else "; --corpus makes one"
+                notify(f"warning: --axis {name}: there is nothing to try beside the choice of the recipe{more}")
+
     def search(self) -> list[PlanRow]:
         """Return the measurements of the last round."""
         if self.request.exhaustive:
@@ -226,7 +239,7 @@ class _Plan:
         difference = compared.difference
         error = None if difference.half_width is None else difference.half_width / _Z
         over = self.budget.excess(self._measures(candidate, trial))
-        return Finding(trial.speeds, self._sign * difference.value, error, max(over.values(), default=0.0))
+        return Finding(trial.speeds, self._sign * difference.value, error, tuple(over.values()))
 
     @property
     def _sign(self) -> int:
@@ -290,6 +303,8 @@ class _Plan:
         findings = {each: row.finding for each, row in by_candidate.items()}
         found, meets = choose(findings, self.budget.loss, lambda each: _cost(by_candidate[each]))
         chosen, output = by_candidate[found], self.request.output
+        if not meets:
+            self._remove_model()
         model = self._write_model(chosen) if meets else None
         points = {each: _values(row, self._sign) for each, row in by_candidate.items()}
         table = PlanTable(
@@ -306,18 +321,23 @@ class _Plan:
         model = self.models[candidate.model]
         ready, options = self.trials.workshop.ready(candidate, model), self.trials.workshop.options(candidate, model)
         asked = {"model": model.identity.digest, "decoding": options.recorded(), "threads": options.threads}
-        kept = KeptWork(self.request.output / "chosen.json", asked, _WrittenChoice)
+        kept = KeptWork(self.request.output / CHOSEN, asked, _WrittenChoice)
         if kept.find() is not None and output.exists():
             return output
-        kept.path.unlink(missing_ok=True)
-        if output.exists():
-            remove_tree(old_path(output))
-            output.rename(old_path(output))
-        remove_tree(old_path(output))
+        self._remove_model()
         encoder, decoder = model.depths.depth(options.encoder_layers, options.decoder_layers)
         slice_model(ready.directory, output, encoder_layers=encoder, decoder_layers=decoder, decoding=options)
         kept.write(chosen=str(candidate))
         return output
+
+    def _remove_model(self) -> None:
+        """Remove the model directory that an earlier plan chose, which may miss this budget, and its record."""
+        output = self.request.output / MODEL
+        (self.request.output / CHOSEN).unlink(missing_ok=True)
+        remove_tree(old_path(output))
+        if output.exists():
+            output.rename(old_path(output))
+            remove_tree(old_path(output))
 
     def dry_run(self) -> PlanResult:
         """Return what would be tried, and how long it takes at the reference's speed."""

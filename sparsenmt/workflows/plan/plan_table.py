@@ -21,6 +21,8 @@ from sparsenmt.workflows.plan.trials import PlanTrial
 if TYPE_CHECKING:  # matplotlib is an optional package
     from matplotlib.figure import Figure
 
+_NOISY = 0.2  # the spread from which on times are too noisy to choose by
+
 
 @dataclass(frozen=True)
 class PlanRow:
@@ -58,7 +60,8 @@ class PlanRow:
             else []
         )
         return lost + [
-            f"{limit_text(name, value)} of {limit_text(name, most)}" for name, (value, most) in self.over.items()
+            f"{name} {limit_text(name, value)}, allowed {limit_text(name, most)}"
+            for name, (value, most) in self.over.items()
         ]
 
 
@@ -93,7 +96,7 @@ class PlanTable:
             "chosen": str(self.chosen.candidate),
             "meets": self.meets,
         }
-        notes = (*self._verdict(), *self._notes(), *(f"training: {each}" for each in training))
+        notes = (*self._verdict(), *self._noise(), *self._notes(), *(f"training: {each}" for each in training))
         return Report("plan", (self._pareto(), self._rounds()), notes, settings)
 
     def _pareto(self) -> Table:
@@ -130,9 +133,10 @@ class PlanTable:
     def _verdict(self) -> Iterator[str]:
         """Yield the choice in words."""
         label, row = self.metric.label, self.chosen
-        gain = f"{row.finding.speed:.2f} times the speed of {self.rows[0].candidate}"
         if self.meets:
-            yield f"chosen: {row.candidate}: {gain}, {label} {row.finding.difference:+.2f} from the best"
+            gain = f"{row.finding.speed:.2f} times the speed of {self.rows[0].candidate}, "
+            gain = "" if row is self.rows[0] else gain  # beside itself: noise alone
+            yield f"chosen: {row.candidate}: {gain}{label} {row.finding.difference:+.2f} from the best"
         else:
             missed = "; ".join(row.misses(self.budget, self.metric))
             yield f"nothing meets the budget; nearest: {row.candidate}: {missed}"
@@ -150,9 +154,22 @@ class PlanTable:
     def _notes(self) -> Iterator[str]:
         """Yield notes that explain the columns."""
         yield f"difference: {self.metric.label} less that of the best, 95% interval ({BOOTSTRAP})"
-        reference, kept = self.rows[0].candidate, f"1 in {RATE} kept, at least {FEWEST_KEPT}"
+        reference, count, whole = self.rows[0].candidate, len(self.seen), len(self.rows[0].trial.translations)
         yield f"speed: times that of {reference} in the same turns, their median; tokens: a second, fastest turn"
-        yield f"memory: peak of the process; tried: {len(self.seen):,} candidates, {kept}"
+        dropped = any(lines < whole for lines, _ in self.seen.values())
+        kept = f", 1 in {RATE} kept, at least {FEWEST_KEPT}" if dropped else ""
+        yield f"memory: peak of the process; tried: {count:,} candidate{'' if count == 1 else 's'}{kept}"
+
+    def _noise(self) -> Iterator[str]:
+        """Yield a warning if the turns of the chosen candidate, or of the fastest within the budget, differ much."""
+        good = [row for row in self.rows if row.finding.meets(self.budget.loss)]
+        if not good:
+            return
+        decisive = (self.chosen, max(good, key=lambda each: each.finding.speed))
+        spread, name = max((row.spread or 0.0, str(row.candidate)) for row in decisive)
+        if spread > _NOISY:
+            advice = "use an idle machine, or more --rounds"
+            yield f"warning: times are too noisy to choose by: the turns of {name} differ by {spread:.0%}; {advice}"
 
     def draw(self) -> Figure:
         """Draw quality against speed."""

@@ -28,6 +28,7 @@ def test_what_exceeds_a_limit_is_named_with_its_share() -> None:
         ({"within": "blue -0.5"}, "'blue' is no metric"),
         ({"within": "bleu +0.5"}, "allows no loss"),
         ({"within": "ter -0.5"}, "allows no loss"),
+        ({"within": "bleu 0.5"}, "Write a negative number, as 'bleu -0.5'."),
         ({"within": "length -1"}, "'length' is no metric"),
         ({"memory": "300"}, "--memory: '300' is no number"),
         ({"size": "0MB"}, "--size: '0MB' is no number"),

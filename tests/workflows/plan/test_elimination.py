@@ -83,7 +83,7 @@ def test_a_fast_candidate_that_probably_loses_too_much_has_little_merit() -> Non
     assert bad.merit(0.5) < good.merit(0.5)
     assert Finding((1.0,), -0.5, 0.5).probability(0.5) == pytest.approx(0.5)
     assert Finding((1.0,), 0.48, 0.5).probability(0.5) == pytest.approx(0.975, abs=1e-3)
-    assert Finding((2.0,), 0.0, 0.1, excess=1.0).merit(0.5) < Finding((0.1,), 0.0, 0.1).merit(0.5)
+    assert Finding((2.0,), 0.0, 0.1, excesses=(1.0,)).merit(0.5) < Finding((0.1,), 0.0, 0.1).merit(0.5)
 
 
 def test_of_candidates_whose_turns_overlap_the_simplest_is_chosen() -> None:
@@ -101,10 +101,12 @@ def test_of_candidates_whose_turns_overlap_the_simplest_is_chosen() -> None:
 
 def test_if_none_meets_the_budget_the_nearest_is_named() -> None:
     found = {
-        "far": Finding((9.0,), 0.0, excess=0.5),
-        "near": Finding((1.0,), 0.0, excess=0.02),
+        "far": Finding((9.0,), 0.0, excesses=(0.5,)),
+        "near": Finding((1.0,), 0.0, excesses=(0.02,)),
         "loses": Finding((2.0,), -2.0),
     }
+    assert choose(found, 0.5, lambda each: (0,)) == ("near", False)
+    found["misses two"] = Finding((9.0,), -0.51, excesses=(0.01,))
     assert choose(found, 0.5, lambda each: (0,)) == ("near", False)
 
 
