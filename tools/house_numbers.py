@@ -92,19 +92,19 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "depth_selector": (1_140, 0),
     "engine": (2_430, 0),
     "evaluation": (3_200, 0),
-    "export": (1_680, 0),
+    "export": (1_690, 0),
     "importers": (3_250, 0),
     "model": (4_750, 0),
     "native": (2_750, 3_170),
     "plugins": (610, 0),
     "process": (1_160, 0),
     "recipe": (4_250, 0),
-    "report": (2_500, 0),
+    "report": (2_510, 0),
     "sparsity": (3_090, 920),
     "storage": (1_700, 0),
     "testing": (3_250, 0),
     "training": (2_900, 0),
-    "workflows": (13_090, 0),
+    "workflows": (13_140, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 
@@ -132,7 +132,7 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 77_750,
+    "lines": 77_820,
     "lines_of_cpp": 4_090,
     "kernel_importers": 1,
 }

@@ -79,7 +79,10 @@ ALLOWED: Mapping[tuple[Kind, str], tuple[int, str]] = {
     ("read", "decoding/beam.py: run"): (LENGTH, "whether a sentence is finished, once a step"),
     ("read", "decoding/beam.py: advance"): (2 * LENGTH, "whether a hypothesis ended, or is full, once a step each"),
     ("read", "decoding/beam.py: keep"): (2 * LENGTH, "whether sentences are removed, once a step, and which"),
-    ("read", "decoding/beam.py: results"): (7 * 4, "places and six results of finished sentences, once for each sentence"),
+    ("read", "decoding/beam.py: results"): (
+        7 * 4,
+        "places and six results of finished sentences, once for each sentence",
+    ),
     ("read", "decoding/beam.py: sentence_numbers"): (1, "numbers of the sentences, once a search"),
     ("read", "engine/torch_engine.py: _picked"): (4 * LENGTH, "whether scores are finite, once a step, and a draft"),
     ("read", "decoding/single_hypothesis.py: extend_hypotheses"): (3 * (2 * LENGTH + 6 * 4), "as in beam search"),
