@@ -52,7 +52,6 @@ REASONS = {
     },
     "sparsenmt.export.activation_ranges": "what a model computes on a text: no file in it",
     **{f"sparsenmt.export.marian_{each}": "one kind of file each" for each in ("files", "vocabularies", "weights")},
-    "sparsenmt.export.readme": "text that users read: no weights in it",
     "sparsenmt.model.compaction": "one function that drops, counts and merges positions (design rule 3), tested alone",
     "sparsenmt.model.content_attention": "attention by clusters of keys: no projection in it, tested alone",
     "sparsenmt.engine.kernel_trials": "the problems that are measured for the table of choices: also for its tool",
