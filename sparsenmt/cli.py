@@ -209,6 +209,7 @@ def _run(arguments: Sequence[str]) -> int:
             )
             return 2
         if (number := received()) is not None:
+            log("".join(traceback.format_exception(error)))
             return _report_interrupt(Interrupted(number), arguments)
         if outside := plugin_error(error):
             _tell(f"error: {outside}")

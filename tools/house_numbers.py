@@ -96,7 +96,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "model": (4_750, 0),
     "native": (2_750, 3_170),
     "plugins": (610, 0),
-    "process": (1_160, 0),
+    "process": (1_150, 0),
     "recipe": (4_250, 0),
     "report": (2_510, 0),
     "sparsity": (3_090, 920),
@@ -131,7 +131,7 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 77_820,
+    "lines": 77_810,
     "lines_of_cpp": 4_090,
     "kernel_importers": 1,
 }

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
 
+from sparsenmt.process.resident_memory import resident_bytes
 from sparsenmt.process.runtime import keep_freed_memory, share_heap, trim_heap
 
-_STATM = Path("/proc/self/statm")
 _LIMITS = ((0, 0.0, 2.0), (20, 0.0, 1.1), (10, 20.0, 0.0), (100, 0.0, 0.0))
 """Updates and seconds since the last trim, and the growth of the resident size at which the heap is trimmed then: that
 takes 0.1 s. Slow updates have no limit of growth: what an update needs is known late, and the limit would rise."""
-
-
-def resident_bytes() -> int | None:
-    """Resident memory of this process in bytes; None if the system does not tell."""
-    try:
-        return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 class HeapTrimmer:

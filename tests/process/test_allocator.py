@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import sparsenmt
-from sparsenmt.process import allocator, runtime
+from sparsenmt.process import allocator, resident_memory, runtime
 from sparsenmt.process.allocator import HeapTrimmer
 from sparsenmt.process.runtime import KEPT_KERNELS_FP32, keep_freed_memory, limit_kernel_caches, share_heap, trim_heap
 
@@ -149,8 +149,8 @@ def test_with_another_c_library_nothing_happens(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_where_the_system_does_not_say_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(allocator, "_STATM", tmp_path / "none")
-    assert allocator.resident_bytes() is None and not HeapTrimmer().after_update()
+    monkeypatch.setattr(resident_memory, "_STATUS", tmp_path / "none")
+    assert resident_memory.resident_bytes() is None and not HeapTrimmer().after_update()
 
 
 def test_kernels_are_limited_again_but_not_where_the_environment_sets_their_number(

@@ -85,8 +85,9 @@ def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> No
         request.check()
         check_shared_input(workers, request.input)
         disabled = read_disabled_heads(request.model, request.disabled_heads)
-        read_manifest(request.model)  # what is no model directory is told first
-        use_threads(request.threads or read_recipe(request.model).decoding.threads)
+        if request.threads is None:  # otherwise they are set
+            read_manifest(request.model)  # what is no model directory is told first
+            use_threads(read_recipe(request.model).decoding.threads)
         dtype, languages = request.dtype or "recipe", request.languages
         opened = functools.partial(open_model, device=device, dtype=dtype, languages=languages, any_task=True)
         first = opened(request.model, disabled=disabled)

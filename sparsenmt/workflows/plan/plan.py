@@ -46,7 +46,7 @@ from sparsenmt.workflows.plan.candidate import AXES, OF_CORPORA, PlanCandidate, 
 from sparsenmt.workflows.plan.elimination import Finding, choose, front, halve, kept_of, rounds_of
 from sparsenmt.workflows.plan.plan_table import PlanRow, PlanTable, dry_run_report
 from sparsenmt.workflows.plan.training_steps import write_training_steps
-from sparsenmt.workflows.plan.trials import PlanTrial, Trials, Workshop
+from sparsenmt.workflows.plan.trials import TOGETHER, PlanTrial, Trials, Workshop
 
 MODEL, TRIALS, CHOSEN = "model", "trials", "chosen.json"
 _SEED = 1  # of the order of lines
@@ -347,7 +347,7 @@ class _Plan:
         for _ in self.rounds[1:]:
             counts.append(min(counts[-1], kept_of(counts[-1]) + 2))
         counts[-1] += _TUNED * (len(self.rounds) > 1)
-        shared = 1 + 1 / 6  # a turn of the reference beside six
+        shared = 1 + 1 / TOGETHER  # with the turns of the reference
         times = [n * size * seconds * self.request.turns * shared for n, size in zip(counts, self.rounds, strict=True)]
         axes = [
             (label, axis.name, [axis.text(value) for value in axis.values(model)])

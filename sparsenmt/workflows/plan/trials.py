@@ -41,7 +41,7 @@ from sparsenmt.workflows.decoding.input_text import warn_of_single_lines
 from sparsenmt.workflows.plan.candidate import OF_CORPUS, PlanCandidate, PlanModel, decoding_of
 
 _FORMAT = 1
-_TOGETHER = 6  # candidates that share a turn of the reference
+TOGETHER = 6  # candidates that share a turn of the reference
 _ALONE = 8  # lines that are translated one by one
 
 
@@ -244,7 +244,7 @@ class Trials:
             with self._opened(members[0]) as opened:
                 beside = 0.0
                 for number, candidate in enumerate(members):
-                    if number % _TOGETHER == 0:
+                    if number % TOGETHER == 0:
                         beside = self._seconds(*self._reference, lines)
                     yield candidate, self._turn(candidate, opened, found[candidate], lines, beside, alone=alone)
             del opened  # before the next model is opened
