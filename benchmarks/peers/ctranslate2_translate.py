@@ -41,6 +41,7 @@ def main() -> None:
             min_decoding_length=0,
             max_input_length=0,
             max_decoding_length=work["longest"],
+            use_vmap=work["shortlist"] is not None,
         )
         return results
 

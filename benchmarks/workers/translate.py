@@ -35,6 +35,7 @@ def main() -> None:
             "min_length": 0,
             "no_repeat_ngram": 0,
             "batch_tokens": work["batch_tokens"] * work["beam_size"],
+            "shortlist": work["shortlist"],
         }
     )
 

@@ -81,6 +81,10 @@ class Shortlist:
         found[:, torch.from_numpy(self.always)] = True
         return found
 
+    def translations(self) -> list[NDArray[np.int32]]:
+        """Return the translations of each source token, by its id."""
+        return np.split(self.tokens, self.ends[:-1])
+
     def reduced(self, source_ids: Sequence[int], target_ids: Sequence[int], tokenizers: Tokenizers) -> Shortlist:
         """Return the shortlist of reduced vocabularies, whose tokens have these ids here."""
         places = np.full(self.target_size, -1, np.int64)
@@ -90,8 +94,8 @@ class Shortlist:
             found: NDArray[np.int64] = places[ids]
             return found[found >= 0]
 
-        begins = np.concatenate([[0], self.ends[:-1]])
-        translations = [placed(self.tokens[begins[id_] : self.ends[id_]]).tolist() for id_ in source_ids]
+        own = self.translations()
+        translations = [placed(own[id_]).tolist() for id_ in source_ids]
         return Shortlist.of(placed(self.always).tolist(), translations, tokenizers.source, tokenizers.target)
 
     def save(self, path: Path) -> None:

@@ -14,16 +14,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sparsenmt.assemble.bundle import Bundle
-from sparsenmt.data.tokenizers.tokenizer import Tokenizer
+from sparsenmt.data.shortlist import Shortlist
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.data.vocabulary import BOS, EOS, SPECIAL_TOKENS, UNK
 from sparsenmt.decoding.scores import never
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.errors import UserError
 from sparsenmt.export.plain_transformer import PlainTransformer, Weights, as_fp32
 from sparsenmt.export.target import ExportTarget, length_penalty, longest_output
+from sparsenmt.storage.files import write_bytes
 
 NAME = "CTranslate2"
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
+VOCABULARY_MAP = "vmap.txt"
+"""The name of a shortlist's file there."""
 _EPSILON = 1e-5  # of normalisations, unless the configuration has another one
 
 Array = NDArray[np.float32]
@@ -42,7 +46,7 @@ results = translator.translate_batch(
     max_input_length={positions},
     min_decoding_length={shortest},
     max_decoding_length={longest},
-    suppress_sequences={never},
+    suppress_sequences={never},{use_map}
 )
 for result in results:
     print({decode})
@@ -109,6 +113,31 @@ def _write(plain: PlainTransformer, bundle: Bundle, directory: Path, sentencepie
     spec.validate()
     spec.optimize()  # without quantization; merges equal weights
     spec.save(str(directory))
+    shortlist = bundle.shortlist(bundle.recipe.decoding)
+    if shortlist is not None:
+        write_bytes(directory / VOCABULARY_MAP, vocabulary_map(shortlist, bundle.tokenizers))
+
+
+def vocabulary_map(shortlist: Shortlist, tokenizers: Tokenizers) -> bytes:
+    """Return a shortlist in the format of CTranslate2, a line for each source token: the token, a tab, its translations.
+
+    The first line is of tokens that always may come out. Those of `</s>` are among them, as every source ends with it.
+
+    Raises:
+        UserError: a token has a space or a tab, which divide the tokens of a line.
+    """
+    pieces = [_vocabulary(side, name) for side, name in ((tokenizers.source, "source"), (tokenizers.target, "target"))]
+    own = shortlist.translations()
+    lines = {"": sorted({*shortlist.always.tolist(), *own[EOS].tolist()})}
+    lines |= {pieces[0][id_]: found.tolist() for id_, found in enumerate(own) if id_ != EOS and len(found)}
+    for name in (*lines, *(pieces[1][id_] for found in lines.values() for id_ in found)):
+        if set(name) & set(" \t\n"):
+            raise UserError(
+                f"the token {name!r} has a space, at which {NAME} would divide it",
+                where="decoding.shortlist",
+                hint="Export the model without a shortlist: decoding.shortlist is `none` in its recipe.",
+            )
+    return "".join(f"{name}\t{' '.join(pieces[1][id_] for id_ in found)}\n" for name, found in lines.items()).encode()
 
 
 def _fill(part: Any, weights: Weights, layer: str) -> None:
@@ -180,6 +209,7 @@ def _usage(plain: PlainTransformer, bundle: Bundle, sentencepiece: bool) -> str:
         shortest=decoding.min_length,
         longest=min(longest_output(plain, decoding), plain.max_positions, 256),
         never=[[SPECIAL_TOKENS[token]] for token in never(decoding)],
+        use_map="\n    use_vmap=True," if bundle.shortlist(decoding) is not None else "",
     )
 
 

@@ -83,13 +83,12 @@ def binary_shortlist(shortlist: Shortlist, source_ids: Sequence[int], target_ids
     theirs = np.asarray(target_ids, np.int64)
     always = {id_ for id_ in theirs[shortlist.always].tolist() if id_ >= 0}
     first = next(id_ for id_ in range(len(always) + 1) if id_ not in always)
-    begins = np.concatenate([[0], shortlist.ends])
     found: list[list[int]] = [[] for _ in range(max(source_ids) + 1)]
-    for id_, place in enumerate(source_ids):
+    for id_, (place, translations) in enumerate(zip(source_ids, shortlist.translations(), strict=True)):
         # In Marian the first tokens always come out; any others may wherever there is an end of a sentence.
         others = {id_ for id_ in always if id_ >= first} if id_ == EOS else set()
         if place >= 0:
-            own = theirs[shortlist.tokens[begins[id_] : begins[id_ + 1]]]
+            own = theirs[translations]
             found[place] = sorted({*own[own >= 0].tolist(), *others})
     ends = np.cumsum([0, *map(len, found)])
     tokens = np.array([id_ for each in found for id_ in each], "<u4").tobytes()

@@ -16,6 +16,7 @@ import torch
 from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.batching import pad
 from sparsenmt.data.input_line import input_lines
+from sparsenmt.data.shortlist import Shortlist
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPECIAL_TOKENS
 from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import TranslatedLine, translate_lines
@@ -94,6 +95,32 @@ def test_ctranslate2(variant: str, tmp_path: Path) -> None:
     bundle = bundle_of(variant)
     export_model(bundle, tmp_path / "out", "ctranslate2")
     check_ctranslate2(bundle, tmp_path / "out")
+
+
+def test_a_shortlist_becomes_a_vocabulary_map(tmp_path: Path) -> None:
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    variant = VARIANTS["pre-two-vocabularies-silu"]
+    whole = bundle_of("pre-two-vocabularies-silu")
+    source, target = whole.tokenizers.source, whole.tokenizers.target
+    lists = [{4 + (7 * id_ + k) % (target.size - 4) for k in range(2)} for id_ in range(source.size)]
+    Shortlist.of([5], lists, source, target).save(tmp_path / "own.shortlist")
+    bundle = make_bundle(**variant, decoding={"shortlist": str(tmp_path / "own.shortlist")})
+    export_model(bundle, tmp_path / "out", "ctranslate2")
+    assert "use_vmap=True" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+    translator = ctranslate2.Translator(str(tmp_path / "out"), compute_type="float32", intra_threads=1)
+    expected = outputs(bundle, None, 1)
+    assert expected != outputs(whole, None, 1)
+    for number, ids in expected.items():
+        (found,) = translator.translate_batch(
+            pieces([source.encode(SOURCES[number])], source),  # alone: its map is of a whole batch
+            beam_size=1,
+            max_decoding_length=LIMIT,
+            suppress_sequences=[[SPECIAL_TOKENS[PAD]], [SPECIAL_TOKENS[BOS]]],
+            return_end_token=True,
+            use_vmap=True,
+        )
+        assert found.hypotheses[0] == target.pieces(ids)
 
 
 def check_transformers(bundle: Bundle, folder: Path, depth: Depth = None) -> None:
