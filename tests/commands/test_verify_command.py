@@ -218,7 +218,7 @@ def test_a_changed_weight(command: Run, workspace: Path) -> None:
     weights["decoder.layers.0.self.q.weight"][0, 0] += 1
     model_directory.write_weights(Path("model"), weights, after=12, made_of=[12])  # with a new seal
     result = command("verify", "model", "--lines", "2")
-    assert result.code == 2 and "is of other files" in result.err and "weights.safetensors differs" in result.err
+    assert result.code == 2 and "is not the one that was certified" in result.err and "weights.safetensors differs" in result.err
     assert "--renew" in result.err
     assert command("verify", "model", "--lines", "2", "--renew", "--threads", "1").code == 0
 
@@ -237,7 +237,7 @@ def test_a_changed_recipe_with_a_new_seal(model: Callable[[str], Path]) -> None:
     recipe = model_directory.read_recipe(directory)
     decoding = recipe.decoding.model_copy(update={"beam_size": 3})
     model_directory.write_recipe(directory, recipe.model_copy(update={"decoding": decoding}))
-    with pytest.raises(Exception, match=r"is of other files: recipe\.yaml differs"):
+    with pytest.raises(Exception, match=r"is not the one that was certified: recipe\.yaml differs"):
         run(directory)
 
 

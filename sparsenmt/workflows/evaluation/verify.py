@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import random
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +51,7 @@ class VerifyRequest:
         source: text to check on; None: lines made from the vocabulary.
         lines: number of lines of the text, from its beginning, or to make.
         seed: of lines and targets that are made.
-        renew: replace a certificate of other files.
+        renew: certify the model as it is now, whatever an earlier certificate says.
         threads: CPU threads; None: all cores.
     """
 
@@ -90,7 +91,7 @@ class Certificate:
             for figure in figures
         ]
         described = columns("text check case", "hidden number measured allowed", "text figure tolerance result")
-        shown = tuple((*row[:4], f"{row[2]:.1e}", f"{row[3]:.1e}", row[4]) for row in rows)
+        shown = tuple((*row[:4], _shown(row[2]), _shown(row[3]), row[4]) for row in rows)
         silent = [name for name, figures in self.checks.items() if not figures]
         notes = [f"does not apply to this model: {', '.join(silent)}"] if silent else []
         return Report("verify", (Table("figures", "Equalities", described, shown),), tuple(notes), self.asked["text"])
@@ -100,7 +101,7 @@ def verify(request: VerifyRequest) -> Certificate:
     """Check a model directory, and write its certificate; what an interrupted run has finished is kept.
 
     Raises:
-        UserError: the directory is no model or damaged, or it has a certificate of other files.
+        UserError: the directory is no model or damaged, or was changed since it was certified.
     """
     use_threads(request.threads)
     if request.source is not None:
@@ -139,6 +140,11 @@ def verify(request: VerifyRequest) -> Certificate:
     return Certificate(asked, done, holds)
 
 
+def _shown(value: float) -> str:
+    """A difference, as 1.2e-05, or a number of lines."""
+    return f"{value:g}" if math.isfinite(value) and value == int(value) else f"{value:.1e}"
+
+
 def _record(checks: Mapping[str, Sequence[Figure]]) -> dict[str, Any]:
     return {name: [asdict(figure) for figure in figures] for name, figures in checks.items()}
 
@@ -153,7 +159,7 @@ def check_certificate(directory: Path, files: Entries) -> None:
     """Check a stored certificate, if there is one, against the files of a model directory.
 
     Raises:
-        UserError: it is of other files.
+        UserError: it was made of other files.
         DamagedFileError: it was changed.
     """
     path = directory / CERTIFICATE
@@ -161,11 +167,16 @@ def check_certificate(directory: Path, files: Entries) -> None:
         return
     found = typed(read_sealed(path, hint=_HINT), Certificate, path, hint=_HINT)
     stored = typed(found.asked.get("files"), dict[str, dict[str, Any]], path, hint=_HINT)
-    if changed := [name for name in sorted({*stored, *files}) if stored.get(name) != files.get(name)]:
+    changes = {
+        name: "is gone" if name not in files else "is new" if name not in stored else "differs"
+        for name in sorted({*stored, *files})
+        if stored.get(name) != files.get(name)
+    }
+    if changes:
         raise UserError(
-            f"the certificate is of other files: {joined([f'{name} differs' for name in changed])}",
+            f"the model is not the one that was certified: {joined([f'{name} {how}' for name, how in changes.items()])}",
             where=str(path),
-            hint="Restore the files, or verify the model as it is now with --renew.",
+            hint="Take these files from a copy; if the change was meant, --renew verifies the model as it is now.",
         )
 
 
