@@ -320,7 +320,7 @@ def decoding_classes(found: Kernels) -> Iterator[Class]:
     for size in _VOCABULARIES:
         for kind, trial in (("log sums", _log_sums), ("best tokens", _best), ("candidates", _candidates)):
             yield _class(trial, found, kind, size)
-    for inner in _DIMENSIONS if torch.float32 in found.layout.dtypes else ():
+    for inner in _DIMENSIONS:
         yield _class(_packed_product, found, "packed product", torch.float32, 8192, inner)
     for dtype in sorted(found.layout.dtypes, key=str):
         for shape in _WEIGHTS:

@@ -143,8 +143,7 @@ class NativeEngine(TorchEngine):
 
     def _continues(self, size: int, inner: int) -> bool:
         """Return True if `Kernels.next` is faster than logits for a table (``size``, ``inner``) in fp32."""
-        known = torch.float32 in self.kernels.layout.dtypes
-        return known and self.kernels.faster("next tokens", torch.float32, size, inner)
+        return self.kernels.faster("next tokens", torch.float32, size, inner)
 
     @cached_property
     def _whole_decoder(self) -> NativeDecoder | None:

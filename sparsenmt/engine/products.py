@@ -104,9 +104,7 @@ def can_hold_table(found: Kernels, weight: Tensor) -> bool:
     takes no longer than oneDNN's.
     """
     large = weight.numel() * 4 > LAST_LEVEL_CACHE_SIZE
-    if not large or torch.float32 not in found.layout.dtypes:
-        return False
-    return found.choice.ratio("packed product", torch.float32, *weight.shape) < AS_FAST
+    return large and found.choice.ratio("packed product", torch.float32, *weight.shape) < AS_FAST
 
 
 def fastest(weight: Tensor, dtypes: Collection[torch.dtype]) -> torch.dtype:

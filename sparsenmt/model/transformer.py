@@ -219,7 +219,7 @@ class Transformer(nn.Module):
         positions = self.positions[side]
         assert isinstance(positions, Positions)
         vectors = self.embeddings.rows(self.table_keys[0 if side == "source" else 1], tokens)
-        if self.training and side == "target" and self.output_bias is not None:
+        if self.training and side == "target" and self.output_bias is not None:  # as all models from Marian have it
             vectors = keep_zero_start(vectors)
         embedded = add_positions(vectors, positions, start, scaled=self.scaled)
         if side in self.embedding_norm:

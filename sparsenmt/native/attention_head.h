@@ -120,7 +120,7 @@ class Head {
   void forward(int64_t b, int64_t h, const Part& part, void* out) {
     weigh(b, h, part);
     multiply(weights_.data(), width_, 1, part.queries, part.keys, v_.data(), size_, size_, result_.data());
-    write(out, given_.queries, b, h, part.query, part.queries, 1.0f);
+    write(out, result_.data(), given_.queries, b, h, part.query, part.queries, 1.0f);
   }
 
   // of: the gradient of the output. `take_k` and `take_v` are given those of the part's keys and values (keys, size).
@@ -142,16 +142,12 @@ class Head {
       for (int64_t i = 0; i < width_; i += kLanes) store(s + i, load(p + i) * (load(s + i) - mean));
     }
     multiply(slopes_.data(), width_, 1, queries, keys, k_.data(), size_, size_, result_.data());
-    write(of_q, given_.queries, b, h, part.query, queries, scale_);
+    write(of_q, result_.data(), given_.queries, b, h, part.query, queries, scale_);
     multiply(slopes_.data(), 1, width_, keys, queries, q_.data(), size_, size_, result_.data());
     take_k(result_.data());
   }
 
-  // The results (rows, size) of positions from `first` on, times a factor -> their places in (batch, all rows, heads, size).
-  void write(void* to, int64_t all_rows, int64_t b, int64_t h, int64_t first, int64_t rows, float factor) const {
-    write(to, result_.data(), all_rows, b, h, first, rows, factor);
-  }
-
+  // from (rows, size), of positions from `first` on, times a factor -> their places in (batch, all rows, heads, size).
   void write(void* to, const float* from, int64_t all_rows, int64_t b, int64_t h, int64_t first, int64_t rows,
              float factor) const {
     Number* place = static_cast<Number*>(to) + ((b * all_rows + first) * given_.heads + h) * size_;

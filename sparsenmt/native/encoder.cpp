@@ -18,7 +18,6 @@ extern "C" int sparsenmt_attend_many(const float* queries, const int64_t* query_
                                      const int64_t* key_strides, const float* values, const int64_t* value_strides,
                                      const float* bias, const int64_t* shape, float* out, int threads);
 
-#ifdef SPARSENMT_PRODUCTS
 namespace sparsenmt {
 namespace {
 
@@ -139,11 +138,9 @@ class Worker {
 
 }  // namespace
 }  // namespace sparsenmt
-#endif
 
 // layers: `EncoderLayer`, of which the first `count` run; given: `Batch`. Returns 0, or 1 without enough memory.
 extern "C" int sparsenmt_encode(const void* layers, int64_t count, const void* given, int threads) {
-#ifdef SPARSENMT_PRODUCTS
   using namespace sparsenmt;
   const Batch& batch = *static_cast<const Batch*>(given);
   Memory memory;
@@ -159,8 +156,4 @@ extern "C" int sparsenmt_encode(const void* layers, int64_t count, const void* g
       worker.run(parts[i], static_cast<const EncoderLayer*>(layers), count);
   });
   return memory.status();
-#else
-  (void)layers, (void)count, (void)given, (void)threads;
-  return 0;
-#endif
 }

@@ -17,16 +17,10 @@ extern "C" int sparsenmt_attend(const float* queries, const int64_t* query_strid
   const float scale = 1.0f / std::sqrt(static_cast<float>(E));
   const auto attend = [&](int64_t i, float* scratch) {
     const int64_t b = i / H, h = i % H, row = slots ? 0 : b;
-    const Head head{keys + row * key_strides[0] + h * key_strides[1],
-                    values + row * value_strides[0] + h * value_strides[1],
-                    key_strides[2],
-                    value_strides[2],
-                    slots ? slots + b * slots_stride : nullptr,
-                    key_strides[0],
-                    value_strides[0],
-                    bias ? bias + b * K : nullptr,
-                    K,
-                    scale};
+    const float* own_keys = keys + row * key_strides[0] + h * key_strides[1];
+    const float* own_values = values + row * value_strides[0] + h * value_strides[1];
+    const Head head{own_keys, own_values, key_strides[2], value_strides[2], slots ? slots + b * slots_stride : nullptr,
+                    key_strides[0], value_strides[0], bias ? bias + b * K : nullptr, K, scale};
     attend_sized(HeadSizes(), E, head, Q, queries + b * query_strides[0] + h * query_strides[1], query_strides[2],
                  out + (b * Q * H + h) * E, H * E, scratch);
   };

@@ -14,7 +14,6 @@
 #include "step.h"
 #include "vocabulary.h"
 
-#ifdef SPARSENMT_PRODUCTS
 namespace sparsenmt {
 namespace {
 
@@ -149,11 +148,9 @@ class Group {
 
 }  // namespace
 }  // namespace sparsenmt
-#endif
 
 // given: `Search`. Returns 0, or 1 without enough memory.
 extern "C" int sparsenmt_greedy(const void* given, int threads) {
-#ifdef SPARSENMT_PRODUCTS
   using namespace sparsenmt;
   const Search& search = *static_cast<const Search*>(given);
   std::atomic<int64_t> next{0};
@@ -164,8 +161,4 @@ extern "C" int sparsenmt_greedy(const void* given, int threads) {
     group.run();
   });
   return memory.status();
-#else
-  (void)given, (void)threads;
-  return 0;
-#endif
 }

@@ -310,9 +310,8 @@ def error(found: Kernels) -> float:
         yield from (_attention_error(found), _vocabulary_error(found))
         for dtype in found.layout.dtypes:
             yield from (_product_error(found, dtype) / _PRODUCT_TOLERANCE[dtype], _listed_error(found, dtype))
-        if found.layout.dtypes:
-            yield from (error_of(found.layers, threads) for error_of in (step_error, search_error, encoder_error))
-            yield from (_next_error(found, sentences) for sentences in (2, 90))
+        yield from (error_of(found.layers, threads) for error_of in (step_error, search_error, encoder_error))
+        yield from (_next_error(found, sentences) for sentences in (2, 90))
 
     return largest_error(found, errors)
 

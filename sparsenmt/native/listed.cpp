@@ -10,7 +10,6 @@
 #include "products.h"
 #include "vocabulary.h"
 
-#ifdef SPARSENMT_PRODUCTS
 namespace sparsenmt {
 namespace {
 
@@ -138,37 +137,25 @@ void listed_sentence(const Continuations& found, const Table& table, const Token
 
 }  // namespace
 }  // namespace sparsenmt
-#endif
 
 // continuations: `Continuations`, whose tokens are those of the vocabulary; table: `Table`; lists: `TokenLists`; x (B J, D),
 // contiguous. Returns 0, or 1 without enough memory.
 extern "C" int sparsenmt_next_listed(const void* continuations, const void* table, const void* lists, const float* x,
                                      int threads) {
-#ifdef SPARSENMT_PRODUCTS
   using namespace sparsenmt;
   const Continuations& found = *static_cast<const Continuations*>(continuations);
   const TokenLists& own = *static_cast<const TokenLists*>(lists);
   Memory memory;
-  const auto share = [&](int64_t thread, int64_t team) {
+  share_among(threads, [&](int64_t thread, int64_t team) {
     std::vector<char> scratch;
     std::vector<float> logits;
     for (int64_t b = found.sentences * thread / team; b < found.sentences * (thread + 1) / team; b++)
       memory.run([&] { listed_sentence(found, *static_cast<const Table*>(table), own, x, b, scratch, logits); });
-  };
-  if (threads <= 1) {
-    share(0, 1);  // also for a thread of another region
-  } else {
-#pragma omp parallel num_threads(threads)
-    share(omp_get_thread_num(), omp_get_num_threads());
-  }
+  });
   if (memory.is_missing()) return memory.status();
   found.finish();
   for (int64_t b = 0; b < found.sentences; b++)
     for (int64_t i = b * found.width; i < (b + 1) * found.width; i++)
       if (found.totals[i] > kNever) found.tokens[i] = own.tokens[own.first[b] + found.tokens[i]];
   return 0;
-#else
-  (void)continuations, (void)table, (void)lists, (void)x, (void)threads;
-  return 0;
-#endif
 }

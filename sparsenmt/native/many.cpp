@@ -146,15 +146,9 @@ extern "C" int sparsenmt_attend_many(const float* queries, const int64_t* query_
   };
   const int64_t width = (K + kPanel - 1) / kPanel * kPanel;
   Memory memory;
-  const auto share = [&](int64_t thread, int64_t team) {
+  share_among(threads, [&](int64_t thread, int64_t team) {
     const auto scratch = memory.make<Scratch>(width, E);
     for (int64_t i = B * H * thread / team; scratch && i < B * H * (thread + 1) / team; i++) head(i, *scratch);
-  };
-  if (threads <= 1) {
-    share(0, 1);  // also for a thread of another region
-  } else {
-#pragma omp parallel num_threads(threads)
-    share(omp_get_thread_num(), omp_get_num_threads());
-  }
+  });
   return memory.status();
 }

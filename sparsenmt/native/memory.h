@@ -50,6 +50,14 @@ class Memory {
   std::atomic<bool> missing_{false};
 };
 
+// Call share(thread, threads) in each of up to `threads` threads; one thread opens no region, nor leaves another one's.
+template <class Share>
+void share_among(int threads, const Share& share) {
+  if (threads <= 1) return share(0, 1);
+#pragma omp parallel num_threads(threads)
+  share(omp_get_thread_num(), omp_get_num_threads());
+}
+
 // Throw unless the status of a kernel, called within `Memory::run` of another one, is 0.
 inline void demand(int status) {
   if (status) throw std::bad_alloc();

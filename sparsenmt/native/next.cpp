@@ -11,7 +11,6 @@
 #include "products.h"
 #include "vocabulary.h"
 
-#ifdef SPARSENMT_PRODUCTS
 namespace sparsenmt {
 namespace {
 
@@ -107,11 +106,9 @@ class Search {
 
 }  // namespace
 }  // namespace sparsenmt
-#endif
 
 // continuations: `Continuations`, packed: `Matrix`, x (B H, D), contiguous. Returns 0, or 1 without enough memory.
 extern "C" int sparsenmt_next(const void* continuations, const void* packed, const float* x, int threads) {
-#ifdef SPARSENMT_PRODUCTS
   using namespace sparsenmt;
   const Continuations& found = *static_cast<const Continuations*>(continuations);
   Memory memory;
@@ -121,8 +118,4 @@ extern "C" int sparsenmt_next(const void* continuations, const void* packed, con
   search->run(omp_get_thread_num(), omp_get_num_threads(), memory);
   if (!memory.is_missing()) found.finish();
   return memory.status();
-#else
-  (void)continuations, (void)packed, (void)x, (void)threads;
-  return 0;
-#endif
 }

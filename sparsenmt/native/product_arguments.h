@@ -11,19 +11,15 @@
 
 // Each kind by what it needs: Cascade Lake and Ice Lake have no bf16, older processors with AVX-512 neither. int8 is
 // everywhere but on ARM processors without products of bytes.
-#if defined(__AVX512F__) || (defined(__AVX2__) && defined(__FMA__)) || defined(__aarch64__)
-#define SPARSENMT_PRODUCTS 1
-#endif
 #if defined(__AVX512F__) && defined(__AVX512BF16__)
 #define SPARSENMT_BF16 1
 #endif
-#if defined(__AVX512VNNI__) || defined(__ARM_FEATURE_DOTPROD)
+#if defined(__x86_64__) || defined(__ARM_FEATURE_DOTPROD)
 #define SPARSENMT_INT8 1
-#elif defined(__AVXVNNI__) && !defined(__AVX512F__)
-#define SPARSENMT_INT8 1
+#endif
+#if defined(__AVXVNNI__) && !defined(__AVX512F__)
 #define SPARSENMT_AVX_VNNI 1  // of vectors of 256 bits: there are none of 512
-#elif defined(__AVX512BW__) || (defined(__AVX2__) && !defined(__AVX512F__) && defined(__FMA__))
-#define SPARSENMT_INT8 1
+#elif defined(__x86_64__) && !defined(__AVX512VNNI__)
 #define SPARSENMT_INT8_PAIRS 1  // sums of two products in 16 bits, which saturate
 #endif
 
@@ -31,8 +27,6 @@ namespace sparsenmt {
 namespace {
 
 constexpr int64_t kColumns = 32;  // of a panel
-
-#ifdef SPARSENMT_PRODUCTS
 
 enum Kind { kFp32, kBf16, kInt8 };  // numbered as in packing.py
 
@@ -164,8 +158,6 @@ class Fetch {
   const char* from_ = nullptr;
   int64_t lines_ = 0;  // in a turn
 };
-
-#endif
 
 }  // namespace
 }  // namespace sparsenmt

@@ -16,8 +16,6 @@ namespace {
 constexpr int64_t kTileColumns = kTileVectors * kLanes;
 constexpr int64_t kBlock = 252 / kTileRows * kTileRows;  // rows that go through all panels together
 
-#ifdef SPARSENMT_PRODUCTS
-
 // Add the products of a row's four bytes, in every lane, with a vector of weights. Inline assembly: with intrinsics
 // compilers of 2022 copy the sums.
 template <Kind kind>
@@ -293,8 +291,6 @@ class Product {
   float* row_zero_ = nullptr;
   ProductArguments arguments_;
 };
-
-#endif
 
 }  // namespace
 }  // namespace sparsenmt

@@ -12,7 +12,6 @@
 #include "memory.h"
 #include "step.h"
 
-#ifdef SPARSENMT_PRODUCTS
 namespace sparsenmt {
 namespace {
 
@@ -203,16 +202,10 @@ class Worker {
 
 }  // namespace
 }  // namespace sparsenmt
-#endif
 
 // The number of floats of scratch that a step needs.
 extern "C" int64_t sparsenmt_step_scratch(const void* sizes) {
-#ifdef SPARSENMT_PRODUCTS
   return sparsenmt::Scratch::floats(*static_cast<const sparsenmt::Sizes*>(sizes));
-#else
-  (void)sizes;
-  return 0;
-#endif
 }
 
 // x (N, D): embedded tokens; it is overwritten. slots (N, T), rows `slot_stride` apart -> out (N, D). Returns 0,
@@ -220,32 +213,20 @@ extern "C" int64_t sparsenmt_step_scratch(const void* sizes) {
 extern "C" int sparsenmt_step(const void* layers, const void* caches, int64_t count, const float* norm_weight,
                               const float* norm_bias, const void* sizes, const int32_t* slots, float* x, float* scratch,
                               float* out, int threads) {
-#ifdef SPARSENMT_PRODUCTS
   using namespace sparsenmt;
   const Sizes& given = *static_cast<const Sizes*>(sizes);
   const Scratch parts = Scratch::in(scratch, given);
   const Layer* layer = static_cast<const Layer*>(layers);
   const LayerCache* cache = static_cast<const LayerCache*>(caches);
   Memory memory;
-  const auto make = [&](int64_t thread, int64_t team) { return memory.make<Worker>(given, parts, slots, x, thread, team); };
-  const auto run = [&](Worker& worker) {
-    for (int64_t t = 0; t < count; t++) worker.pass(layer[t], cache[t]);
-    worker.finish({norm_weight, norm_bias}, out);
-  };
-  if (threads <= 1) {  // also for a thread of another region
-    if (const auto worker = make(0, 1)) run(*worker);
-    return memory.status();
-  }
-#pragma omp parallel num_threads(threads)
-  {
-    const auto worker = make(omp_get_thread_num(), omp_get_num_threads());
+  share_among(threads, [&](int64_t thread, int64_t team) {
+    const auto worker = memory.make<Worker>(given, parts, slots, x, thread, team);
+    if (team > 1) {
 #pragma omp barrier
-    if (!memory.is_missing()) run(*worker);  // all threads, or none: they wait for each other
-  }
+    }
+    if (memory.is_missing()) return;  // all threads, or none: they wait for each other
+    for (int64_t t = 0; t < count; t++) worker->pass(layer[t], cache[t]);
+    worker->finish({norm_weight, norm_bias}, out);
+  });
   return memory.status();
-#else
-  (void)layers, (void)caches, (void)count, (void)norm_weight, (void)norm_bias, (void)sizes, (void)slots, (void)x,
-      (void)scratch, (void)out, (void)threads;
-  return 0;
-#endif
 }

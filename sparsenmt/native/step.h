@@ -8,7 +8,6 @@
 #include "norm.h"
 #include "products.h"
 
-#ifdef SPARSENMT_PRODUCTS
 namespace sparsenmt {
 namespace {
 
@@ -41,7 +40,6 @@ struct Sizes {
 
 }  // namespace
 }  // namespace sparsenmt
-#endif
 
 extern "C" int64_t sparsenmt_step_scratch(const void* sizes);
 extern "C" int sparsenmt_step(const void* layers, const void* caches, int64_t count, const float* norm_weight,

@@ -12,10 +12,12 @@
 #include <limits>
 #include <utility>
 
-#if defined(__AVX512F__) || defined(__AVX2__)
+#if defined(__AVX512F__) || (defined(__AVX2__) && defined(__FMA__))
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
+#else
+#error "kernels need AVX2 with FMA, or 64-bit ARM"
 #endif
 
 namespace sparsenmt {
@@ -26,10 +28,8 @@ namespace sparsenmt {
 constexpr int64_t kLanes = 16, kTileRows = 14, kTileVectors = 2, kRegisters = 32;
 #elif defined(__AVX2__)
 constexpr int64_t kLanes = 8, kTileRows = 6, kTileVectors = 2, kRegisters = 16;
-#elif defined(__aarch64__)
-constexpr int64_t kLanes = 4, kTileRows = 6, kTileVectors = 4, kRegisters = 32;
 #else
-constexpr int64_t kLanes = 4, kTileRows = 6, kTileVectors = 2, kRegisters = 16;
+constexpr int64_t kLanes = 4, kTileRows = 6, kTileVectors = 4, kRegisters = 32;
 #endif
 constexpr int kBytes = 4 * kLanes;
 typedef float Floats __attribute__((vector_size(kBytes)));

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ SETS = {each.name: each for each in INSTRUCTION_SETS if "x86_64" in each.machine
 BUILDS = {
     **{name: (name, each.flags) for name, each in SETS.items()},
     "this processor": (None, ("-march=native",)),
-    "any processor": (None, ()),
     "AVX-512 and AVX-VNNI": ("avx512", (*SETS["avx512"].flags, "-mavxvnni")),
     "AVX2, little optimisation": ("avx2", ("-O1", *SETS["avx2"].flags)),
 }
@@ -37,7 +36,7 @@ Options name the features that a build has: `-march=native` less a feature would
 """
 INT8 = {torch.float32, torch.int8}
 PRODUCTS: dict[str, set[torch.dtype]] = {
-    **{"amx": {*INT8, torch.bfloat16}, "avx512_bf16": {*INT8, torch.bfloat16}, "any processor": set()},
+    **{"amx": {*INT8, torch.bfloat16}, "avx512_bf16": {*INT8, torch.bfloat16}},
     **{"avx512_vnni": INT8, "avx512": INT8, "avx_vnni": INT8, "avx2": INT8},
     **{"AVX-512 and AVX-VNNI": INT8, "AVX2, little optimisation": INT8},
 }
@@ -89,9 +88,9 @@ def simplex_kernel() -> SimplexKernel:
     return found
 
 
-def builds(fast: Collection[str], names: Iterable[str] = BUILDS) -> list[Any]:
+def builds(fast: Collection[str]) -> list[Any]:
     """Parameters of tests: the library that is in use, and builds, of which all but the fast ones are slow."""
-    return [IN_USE, *(name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in names)]
+    return [IN_USE, *(name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in BUILDS)]
 
 
 _compiled: dict[tuple[str, str], Path] = {}

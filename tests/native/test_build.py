@@ -188,6 +188,13 @@ def test_the_compiler_must_be_gcc(tmp_path: Path) -> None:
             compile_library(compiler_or_skip(), library, ["-D__clang__", "-fsyntax-only"])
 
 
+def test_a_processor_without_avx2_is_refused() -> None:
+    if platform.machine() != "x86_64":
+        pytest.skip("for other processors")
+    with pytest.raises(CompilerError, match="kernels need AVX2 with FMA"):
+        compile_library(compiler_or_skip(), DECODING, ["-march=x86-64", "-fsyntax-only"])
+
+
 @pytest.mark.parametrize("flags", [("-mamx-int8",), ("-mamx-tile", "-mamx-int8", "-mamx-bf16", "-mavx512f")], ids=str)
 def test_tiles_without_the_panels_that_they_multiply_are_refused(flags: tuple[str, ...]) -> None:
     """As in a virtual machine that hides AVX-512 and shows AMX."""
