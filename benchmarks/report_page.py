@@ -28,20 +28,13 @@ from sparsenmt.report.page.document import read_document
 
 WORK: dict[str, Any] = {"sentences": 1000, "shown": 20, "updates": 60, "threads": 1}
 NAME, BAR = "report_over_analyses", 2.0
-RECIPE = """\
-name: dense
-directory: dense
-model: {preset: tiny, encoder_layers: 2, decoder_layers: 2}
-data:
-  directory: prepared
-  source_language: en
-  target_language: de
-  train: [{name: demo, source: corpus/train.en, target: corpus/train.de}]
-  dev: {source: corpus/dev.en, target: corpus/dev.de}
-  tokenizer: {vocabulary_size: 500}
-training: {device: cpu, batch_tokens: 1024, learning_rate: 3e-3, warmup_updates: 10, validation: {every: 100000}}
-decoding: {beam_size: 2, max_length_factor: 1.2, max_length_offset: 5}
-"""
+RECIPE = Path(__file__).resolve().parents[1] / "recipes/demo.yaml"
+CHANGES = (
+    *("model.dimension=64", "model.feed_forward=256"),
+    *("data.directory=prepared", "data.tokenizer.vocabulary_size=500", "training.device=cpu"),
+    *("training.batch_tokens=1024", "training.warmup_updates=10", "training.validation.every=100000"),
+    *("decoding.beam_size=2", "decoding.max_length_factor=1.2", "decoding.max_length_offset=5"),
+)
 OTHERS = {
     "gated": ("model.memory=[{name: l0drop}]", "losses={l0: {weight: 0.1}}"),
     "alphas": ("model.attention.encoder_self.transform={name: entmax, alpha: learned}",),
@@ -90,11 +83,11 @@ def models() -> list[str]:
 def train(work: dict[str, Any]) -> None:
     """Write the corpus, and train the models."""
     write_demo_corpus(Path("corpus"), train=4000, dev=20, test=work["sentences"])
-    Path("dense.yaml").write_text(RECIPE, encoding="utf-8", newline="\n")
-    call(["prepare", "dense.yaml"])
+    os.environ["SPARSENMT_DEMO"] = str(Path("corpus").resolve())
+    call(["prepare", str(RECIPE), *CHANGES])
     for name, overrides in {"dense": (), **OTHERS}.items():
         more = (f"directory={name}", f"training.max_updates={work['updates']}")
-        call(["train", "dense.yaml", *more, *overrides])
+        call(["train", str(RECIPE), *CHANGES, *more, *overrides])
 
 
 def forget() -> None:

@@ -73,16 +73,16 @@ def model_card(directory: Path) -> str:
         [
             *front_matter(recipe),
             MARK,
-            f"# {_plain(recipe.name)}",
+            f"# {plain_text(recipe.name)}",
             "",
-            f"{_task(recipe)}, made by sparsenmt {_plain(str(manifest['provenance'].get('sparsenmt', '')))}.",
+            f"{_task(recipe)}, made by sparsenmt {plain_text(str(manifest['provenance'].get('sparsenmt', '')))}.",
             *("", "```console", f"$ {command}    # {verb}", "```", ""),
             *("## Model", "", *_rows({"weights": weights, **_model(recipe)}), ""),
             *about_training(directory, recipe, manifest),
             *about_scores(directory),
             *_section("Verification", _verification(directory)),
             *_section("What differs from the original", _notes(manifest)),
-            *_section("Warnings", map(_plain, manifest.get("warnings", []))),
+            *_section("Warnings", map(plain_text, manifest.get("warnings", []))),
             "`recipe.yaml` has every setting.",
             "",
         ]
@@ -108,7 +108,7 @@ def about_training(directory: Path, recipe: Recipe, manifest: Mapping[str, Any])
     """The section on data and training."""
     data, origin = recipe.data, manifest.get("imported_from")
     if origin is not None:
-        return [*_section("Data", [f"Imported from {_plain(Path(str(origin.get('path', ''))).name)}."])]
+        return [*_section("Data", [f"Imported from {plain_text(Path(str(origin.get('path', ''))).name)}."])]
     started, provenance, cut = manifest["started_from"], manifest["provenance"], manifest.get("cut_from") or {}
     notes = read_header(directory / WEIGHTS, hint=WEIGHTS_HINT)[1]
     made_of = [number for number in notes.get("made_of", "").split(",") if number]
@@ -164,7 +164,7 @@ def _verification(directory: Path) -> Iterator[str]:
         asked, figures = found["asked"], [figure for each in found["checks"].values() for figure in each]
         if asked["weights"] == weights_digest(directory):
             kept = sum(figure["measured"] <= figure["allowed"] for figure in figures)
-            lines = f"{asked['text']['lines']:,} lines by sparsenmt {_plain(str(asked['sparsenmt']))}"
+            lines = f"{asked['text']['lines']:,} lines by sparsenmt {plain_text(str(asked['sparsenmt']))}"
             yield f"{kept} of {len(figures)} equalities hold on {lines}: `{CERTIFICATE}`, by `sparsenmt verify`."
 
 
@@ -224,7 +224,7 @@ def _validation(average: Any, made_of: Sequence[str]) -> Iterator[str]:
 
 
 def _notes(manifest: Mapping[str, Any]) -> Iterable[str]:
-    return map(_plain, (manifest.get("imported_from") or {}).get("notes", ()))
+    return map(plain_text, (manifest.get("imported_from") or {}).get("notes", ()))
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str]:
@@ -238,9 +238,9 @@ def _rows(values: Mapping[str, str]) -> Iterator[str]:
 
 
 def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(_plain(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+    return f"| {' | '.join(plain_text(cell).replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """A text of one line, without control characters and markup: names may come from strangers."""
     return printable(" ".join(text.split())).replace("<", "&lt;")

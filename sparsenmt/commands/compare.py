@@ -46,7 +46,7 @@ from sparsenmt.commands.options import (
 @processor_options
 @report_options(plot="Draw quality against speed to this file, .png or .svg.")
 def command(**options: Any) -> None:
-    """Compare trained models on one text, each with the decoding options of its own recipe.
+    """Compare trained models on one text, each with the decoding options of its own recipe, in fp32.
 
     \b
     score, chrF ...  values of the metrics; difference and two-sided p-value (--significance)

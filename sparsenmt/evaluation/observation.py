@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import mean, stdev
 
 from sparsenmt.evaluation.significance import LEVEL, SeedTest, seed_test, welch_interval
-from sparsenmt.metric import lower_is_better, metric_label
+from sparsenmt.metric import TEXT_METRICS, lower_is_better, metric_label
 from sparsenmt.report.tables import Column, Table, Value, columns
 
 SCATTER = "smaller than the seeds' scatter: Welch's 95% interval of the difference of means holds 0"
@@ -129,10 +129,12 @@ def seed_count(observations: Sequence[Observation]) -> int:
 
 def seeds_table(observations: Sequence[Observation], axes: Sequence[str] = ()) -> Table:
     """Make the table of means over seeds, with two tests of their differences: by scatter, and paired by seed."""
+    of_texts = any(each.labels.get("metric") in TEXT_METRICS for each in observations)
+    kind = "number" if of_texts else "score"  # bits per character differ in the third decimal
     heads = (
         *(Column("variant"), *(Column(axis, shown=False) for axis in axes), *columns("text set metric")),
-        *columns("count seeds", "score mean deviation difference low high", "text within_scatter"),
-        *columns("score seeds_low seeds_high", "number p_of_seeds"),
+        *columns("count seeds", f"{kind} mean deviation difference low high", "text within_scatter"),
+        *columns(f"{kind} seeds_low seeds_high", "number p_of_seeds"),
     )
     rows: list[tuple[Value, ...]] = []
     for (group, *_), each in seed_means(observations).items():

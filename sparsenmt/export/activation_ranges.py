@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,12 @@ def activation_alphas(bundle: Bundle, plain: PlainTransformer, text: Path) -> di
     Raises:
         UserError: the text cannot be read, or is empty.
     """
-    lines = [line for line in list(read_lines(text))[:_MOST_LINES] if line.strip(" ")]
+    lines = list(islice((line for line in read_lines(text) if line.strip(" ")), _MOST_LINES))
     if not lines:
         raise UserError("the text is empty", where=str(text), hint="Name a text in the source language.")
     alphas = {
         name: _LEVELS / (float(np.mean(found)) + _DEVIATIONS * float(np.std(found)))
-        for name, found in _greatest_inputs(bundle, lines).items()
+        for name, found in _greatest_inputs(bundle, plain, lines).items()
         if any(found)
     }
     plan = bundle.model.plan
@@ -57,7 +58,7 @@ def activation_alphas(bundle: Bundle, plain: PlainTransformer, text: Path) -> di
     return found | dict.fromkeys((table, "none"), alphas[_OUTPUT])  # with a shortlist the table has no name there
 
 
-def _greatest_inputs(bundle: Bundle, lines: Sequence[str]) -> Mapping[str, Sequence[float]]:
+def _greatest_inputs(bundle: Bundle, plain: PlainTransformer, lines: Sequence[str]) -> Mapping[str, Sequence[float]]:
     """The greatest absolute value of each call of each linear layer, and of the projection to the vocabulary."""
     found: dict[str, list[float]] = defaultdict(list)
 
@@ -70,7 +71,8 @@ def _greatest_inputs(bundle: Bundle, lines: Sequence[str]) -> Mapping[str, Seque
     modules = [(name, each) for name, each in bundle.model.named_modules() if isinstance(each, nn.Linear)]
     hooks = [each.register_forward_pre_hook(recorder(name)) for name, each in modules]
     hooks.append(bundle.model.decoder.register_forward_hook(record_hidden))
-    options = bundle.recipe.decoding.model_copy(update={"method": "greedy"})
+    depth = plain.encoder_layers, plain.decoder_layers
+    options = bundle.recipe.decoding.at(depth).model_copy(update={"method": "greedy"})
     try:
         with torch.inference_mode(), progress_bar("ranges of numbers", len(lines)) as advance:
             for _ in translate_lines(bundle, input_lines(lines), options, advance=advance):

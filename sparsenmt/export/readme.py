@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from sparsenmt.assemble.bundle import Bundle
-from sparsenmt.assemble.model_card import about_scores, about_training, front_matter
+from sparsenmt.assemble.model_card import about_scores, about_training, front_matter, plain_text
 from sparsenmt.assemble.model_directory import read_manifest
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.export.plain_transformer import PlainTransformer, parameter_count
 from sparsenmt.export.target import ExportTarget
 from sparsenmt.recipe.schema import Decoding
 
+_USUAL = Decoding()
+_OPTIONS = ("method", "min_length", "no_repeat_ngram")
+"""Keys of `decoding` that change outputs, and that not every program has; a greedy search is a beam of 1."""
 _SAME = "Outputs are those of `sparsenmt decode` with the same settings, but for ties."
 
 
@@ -23,8 +26,9 @@ def readme(
     source: the directory of the model, whose card tells of data and scores.
     """
     recipe = bundle.recipe
+    languages = plain_text(f"{recipe.data.source_language} to {recipe.data.target_language}")
     facts = [
-        f"{recipe.data.source_language} to {recipe.data.target_language}, {plain.encoder_layers} encoder and "
+        f"{languages}, {plain.encoder_layers} encoder and "
         f"{plain.decoder_layers} decoder layers, {parameter_count(plain):,} weights, exported from a model of "
         f"sparsenmt (`sparsenmt.json` says which). Run in this directory:",
         "",
@@ -35,7 +39,9 @@ def readme(
         *(f"- {note}" for note in [*program.notes(plain), *_notes(bundle, program, sentencepiece)] or [_SAME]),
     ]
     known = [] if source is None else [*about_training(source, recipe, read_manifest(source)), *about_scores(source)]
-    return "\n".join([*front_matter(recipe, program.name.lower()), "", f"# {recipe.name}", "", *facts, "", *known])
+    return "\n".join(
+        [*front_matter(recipe, program.name.lower()), "", f"# {plain_text(recipe.name)}", "", *facts, "", *known]
+    )
 
 
 def changed_penalty(decoding: Decoding) -> str | None:
@@ -66,13 +72,21 @@ def _notes(bundle: Bundle, program: ExportTarget, sentencepiece: bool) -> list[s
     if decoding.unknown == "copy":
         more = program.copies_unknown
         notes.append(f"The recipe replaces unknown tokens by source text, which the lines above do not{more}.")
+    missing = [
+        f"`decoding.{key}: {value}`"
+        for key in _OPTIONS
+        if (value := getattr(decoding, key)) not in (getattr(_USUAL, key), "greedy")
+        and not {key, str(value)} & program.searches
+    ]
+    if missing:
+        notes.append(f"The lines above do not have the recipe's {' and '.join(missing)}.")
     if data.filters.max_source_length is not None:
         notes.append(
             f"Training truncated sources to {data.filters.max_source_length:,} tokens: truncate longer ones too."
         )
     if data.documents is not None:
         notes.append(
-            f"A line is a block of sentences with the word {data.documents.separator} between them, "
+            f"A line is a block of sentences with the word {plain_text(data.documents.separator)} between them, "
             f"at most {data.documents.max_length:,} tokens."
         )
     return notes

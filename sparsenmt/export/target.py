@@ -43,6 +43,7 @@ class ExportTarget:
         notes: returns what a user must know of the model.
         copies_unknown: says how the program replaces unknown tokens; "": it does not.
         computes: methods beside those of a plain Transformer, as socket and name.
+        searches: keys and methods of `decoding`, beside beams and their penalties, that the code has.
         own_vocabularies: True if ``write`` writes the vocabularies, too.
         choose: returns the format with choices; None: it has none.
     """
@@ -54,6 +55,7 @@ class ExportTarget:
     notes: Callable[[PlainTransformer], list[str]]
     copies_unknown: str = ""
     computes: frozenset[tuple[str, str]] = frozenset()
+    searches: frozenset[str] = frozenset()
     own_vocabularies: bool = False
     choose: Callable[[FileChoices], ExportTarget] | None = None
 

@@ -119,7 +119,7 @@ def _write(plain: PlainTransformer, bundle: Bundle, directory: Path, sentencepie
 
 
 def vocabulary_map(shortlist: Shortlist, tokenizers: Tokenizers) -> bytes:
-    """Return a shortlist in the format of CTranslate2, a line for each source token: the token, a tab, its translations.
+    """Return a shortlist as CTranslate2 reads it, a line for each source token: the token, a tab, its translations.
 
     The first line is of tokens that always may come out. Those of `</s>` are among them, as every source ends with it.
 
@@ -214,5 +214,11 @@ def _usage(plain: PlainTransformer, bundle: Bundle, sentencepiece: bool) -> str:
 
 
 TARGET = ExportTarget(
-    NAME, _check_installed, _write, _usage, lambda plain: [], "; `replace_unknowns=True` copies a token"
+    NAME,
+    _check_installed,
+    _write,
+    _usage,
+    lambda plain: [],
+    "; `replace_unknowns=True` copies a token",
+    searches=frozenset({"min_length"}),
 )

@@ -25,8 +25,7 @@ from sparsenmt.export.marian_vocabularies import VocabularyFile, vocabulary_file
 from sparsenmt.export.marian_weights import ACTIVATIONS, MarianWeights, is_new, marian_weights, start_vector
 from sparsenmt.export.plain_transformer import PlainTransformer
 from sparsenmt.export.target import NO_CHOICES, ExportTarget, FileChoices, length_penalty
-from sparsenmt.importers.foreign_files import read_settings
-from sparsenmt.importers.marian import decoding_of
+from sparsenmt.importers.marian import decoding_of, decoding_settings
 from sparsenmt.importers.marian_files import INT8, Values
 from sparsenmt.importers.marian_layout import MarianLayout
 from sparsenmt.importers.marian_shortlist import binary_shortlist
@@ -43,7 +42,7 @@ _CODE = """\
 from pymarian import Translator
 
 translator = Translator(
-    models=["{model}"],
+    models={model},
     vocabs={vocabularies},
     beam_size={beam},
     normalize={penalty},
@@ -61,7 +60,7 @@ _BERGAMOT = """\
 import subprocess
 
 lines = ["..."]
-command = ["bergamot", "--model-config-paths", "{settings}", "--cpu-threads", "1"]
+command = ["bergamot", "--model-config-paths", {settings}, "--cpu-threads", "1"]
 print(subprocess.run(command, input="\\n".join(lines), text=True, check=True, capture_output=True).stdout)
 """
 
@@ -120,7 +119,10 @@ def _write(plain: PlainTransformer, bundle: Bundle, directory: Path, choices: Fi
     files = _Files.of(bundle, choices.file)
     ids = files.vocabularies[0].ids, files.vocabularies[1].ids
     data = None
-    if files.unchanged and files.layout is not None and files.kind == _kind_of(files.layout):
+    if choices.text is not None and files.kind != INT8:
+        hint = "Leave it out, or write 8 bits: --file int8."
+        raise UserError("a text shows the ranges of numbers of 8 bits, and this is fp32", where="--text", hint=hint)
+    if files.unchanged and files.layout and files.kind == _kind_of(files.layout) and choices.text is None:
         data = _original(files.layout, marian_weights(plain, ids))
     if data is None:
         _check(plain, bundle, files.kind)
@@ -237,9 +239,10 @@ def _settings(decoding: schema.Decoding, files: _Files, batch: int) -> str:
     names = [each.name for each in files.vocabularies]
     layout = files.layout
     if layout is not None and layout.settings:
-        before = decoding_of(read_settings(layout.settings_text.encode(), Path(layout.settings)))
-        same = all(getattr(decoding, key) == value for key, value in before.items())
-        if same and (layout.model, layout.vocabularies, layout.shortlist) == (files.model, names, files.shortlist):
+        before = decoding_settings(layout.settings_text.encode(), Path(layout.settings))
+        same = all(getattr(decoding, key) == value for key, value in decoding_of(before).items())
+        given = before.get("models"), before.get("vocabs"), (before.get("shortlist") or [""])[0]
+        if same and given == ([files.model], names, files.shortlist):  # they may have named files elsewhere
             return layout.settings_text
     found: dict[str, Any] = {
         "relative-paths": True,
@@ -250,7 +253,7 @@ def _settings(decoding: schema.Decoding, files: _Files, batch: int) -> str:
         **{"word-penalty": 0, "mini-batch": batch, "maxi-batch": 100, "maxi-batch-sort": "src", "workspace": 512},
         **({"gemm-precision": "int8shiftAlphaAll"} if files.kind == INT8 else {}),
     }
-    return "".join(f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in found.items())
+    return "".join(f"{key}: {_quoted(value)}\n" for key, value in found.items())
 
 
 def _search(decoding: schema.Decoding) -> dict[str, Any]:
@@ -270,16 +273,21 @@ def _usage(plain: PlainTransformer, bundle: Bundle, choices: FileChoices) -> str
     """The code that runs the model."""
     files, search = _Files.of(bundle, choices.file), _search(bundle.recipe.decoding)
     if files.kind == INT8:
-        return _BERGAMOT.format(settings=files.settings)
+        return _BERGAMOT.format(settings=_quoted(files.settings))
     return _CODE.format(
-        model=files.model,
-        vocabularies=json.dumps([each.name for each in files.vocabularies]),
+        model=_quoted([files.model]),
+        vocabularies=_quoted([each.name for each in files.vocabularies]),
         beam=search["beam-size"],
         penalty=search["normalize"],
         factor=search["max-length-factor"],
         batch=_batch(plain),
-        shortlist=f'\n    shortlist=["{files.shortlist}", "false"],' if files.shortlist else "",
+        shortlist=f"\n    shortlist={_quoted([files.shortlist, 'false'])}," if files.shortlist else "",
     )
+
+
+def _quoted(value: Any) -> str:
+    """A value as Python and YAML read it: names of files may have any characters."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _notes(plain: PlainTransformer) -> list[str]:

@@ -240,4 +240,11 @@ def _notes(plain: PlainTransformer) -> list[str]:
     return ["Transformers 5 or later: earlier ones give both sides of such a model one table, silently."]
 
 
-TARGET = ExportTarget(NAME, lambda: None, _write, _usage, _notes)
+TARGET = ExportTarget(
+    NAME,
+    lambda: None,
+    _write,
+    _usage,
+    _notes,
+    searches=frozenset({"sample", "min_length", "no_repeat_ngram"}),
+)

@@ -66,6 +66,9 @@ _NAMES = ValueKind(
 _SETTINGS = {
     **{"models": _NAMES, "vocabs": _NAMES, "beam-size": whole_number(1, 1 << 16), "normalize": real_number(0, 100)},
     **{"max-length-factor": real_number(0.01, 1000), "allow-unk": SWITCH},
+    "shortlist": ValueKind(
+        "a list that begins with the name of a file", lambda value: isinstance(value, list) and _NAMES.fits(value[:1])
+    ),
 }
 """The values that keys of decoding settings may have."""
 _TRAINED_LENGTH = 200  # tokens: no file says with which `max-length` a model was trained; students are with this one
@@ -126,7 +129,8 @@ def read(source: Path, vocabularies: Sequence[Path] = ()) -> ForeignModel:
     if files.shortlist is not None:
         shortlist = read_marian_shortlist(files.shortlist, files.settings["shortlist"][1:], pair)
         decoding["shortlist"] = OWN_SHORTLIST
-        layout = replace(layout, shortlist=files.shortlist.name, shortlist_best=most_translations(files.shortlist))
+        if (best := most_translations(files.shortlist)) > 0:
+            layout = replace(layout, shortlist=files.shortlist.name, shortlist_best=best)
         notes.append("Each sentence uses its shortlist, as Marian does; `decode --shortlist none` uses all tokens.")
     if files.settings.get("word-penalty"):
         notes.append("`word-penalty` is left out.")
@@ -176,8 +180,6 @@ def marian_files(source: Path, vocabularies: Sequence[Path] = ()) -> MarianFiles
         if not each.is_file():
             raise UserError("there is no such file", where=str(each), hint="Copy the whole model directory.")
     named = settings.get("shortlist")
-    if named and not (isinstance(named, list) and _NAMES.fits(named[:1])):
-        raise UserError("`shortlist:` is not the name of a file", where=str(path), hint="Copy the whole directory.")
     shortlist = _beside(path, named[0]) if named else None
     return MarianFiles(model, (found[0], found[-1]), settings, shortlist, settings_file)
 
@@ -203,11 +205,20 @@ def _mapping(path: Path) -> dict[str, Any]:
     """The settings in a file; empty of another one, such as a vocabulary."""
     try:
         with open(path, "rb", opener=regular_file) as stream:
-            text = stream.read(1 << 22)
+            text = stream.read((1 << 22) + 1)  # more is refused
     except OSError:
         return {}
     if not re.search(rb"^models:", text, re.MULTILINE):
         return {}
+    return decoding_settings(text, path)
+
+
+def decoding_settings(text: bytes, path: Path) -> dict[str, Any]:
+    """The settings of decoding in a text, with values of their kinds; ``path``: of the file, for messages.
+
+    Raises:
+        UserError: it is something else.
+    """
     values = read_settings(text, path)
     check_values(values, _SETTINGS, path)
     return values

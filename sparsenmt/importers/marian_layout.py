@@ -17,6 +17,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from sparsenmt.data.text_sides import SIDES
 from sparsenmt.data.tokenizers.tokenizer import LAYOUT
 from sparsenmt.errors import UserError
 from sparsenmt.importers.marian_files import MarianFile, Values
@@ -24,6 +25,7 @@ from sparsenmt.storage.records import typed
 from sparsenmt.storage.tensors import digest_of
 
 _PROGRAM = "marian"
+_PIECES = (".spm", ".model")
 _HINT = "Import the model again."
 
 
@@ -69,7 +71,10 @@ class MarianLayout:
         data, places = path.read_bytes(), sorted(found.places, key=lambda each: each.begin)
         ends = [0, *(each.begin + each.length for each in places)]
         rest = b"".join(data[end : each.begin] for end, each in zip(ends, places, strict=False)) + data[ends[-1] :]
-        others = {each.name: each for each in vocabularies if each.suffix not in (".spm", ".model")}
+        names = [each.name for each in vocabularies]
+        if names[0] == names[1] and vocabularies[0] != vocabularies[1]:  # of two folders
+            names = [f"{side}.{name}" for side, name in zip(SIDES, names, strict=True)]
+        others = {name: each for name, each in zip(names, vocabularies, strict=True) if each.suffix not in _PIECES}
         return MarianLayout(
             program=_PROGRAM,
             model=path.name,
@@ -79,7 +84,7 @@ class MarianLayout:
             places=places,
             multipliers=found.multipliers,
             alphas=found.alphas,
-            vocabularies=[each.name for each in vocabularies],
+            vocabularies=names,
             texts={name: _text(each.read_bytes()) for name, each in others.items()},
         )
 
@@ -100,8 +105,9 @@ class MarianLayout:
         if not isinstance(value, dict) or value.get("program") != _PROGRAM:
             return None
         found = typed(value, MarianLayout, path, hint=_HINT)
-        for name in (found.model, found.settings, found.shortlist, *found.vocabularies):
-            if Path(name).name != name:
+        needed = [found.model, *found.vocabularies]
+        for name in (*needed, *filter(None, (found.settings, found.shortlist))):
+            if not name or "\0" in name or Path(name).name != name or name == "..":
                 raise UserError(f"it names {name[:100]!r}, which leads elsewhere", where=str(path), hint=_HINT)
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,17 @@ from typing import Any
 import pytest
 import torch
 
+from sparsenmt.assemble import model_directory
+from sparsenmt.assemble.bundle import open_model
 from sparsenmt.assemble.model_directory import read_recipe
 from sparsenmt.commands.plan import AXES as NAMED
 from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.recipe.schema import Decoding
+from sparsenmt.workflows.conversion.slice import slice_model
 from sparsenmt.workflows.plan import trials as measured
 from sparsenmt.workflows.plan.candidate import AXES
 from tests.commands.support import Run
+from tests.commands.test_verify_command import SECTIONS, made
 
 PLAN = ["plan", "model", "-o", "out", "--threads", "1", "--rounds", "2"]
 DEV = ["--source", "corpus/dev.en", "--reference", "corpus/dev.de"]
@@ -36,6 +41,15 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Decoding, int]]:
 
     monkeypatch.setattr(measured.Trials, "_seconds", seconds)
     return found
+
+
+@pytest.fixture
+def few(command: Run) -> list[str]:
+    """A corpus of two lines, which lacks most tokens of the vocabulary."""
+    for side in ("en", "de"):
+        text = Path(f"corpus/train.{side}").read_text(encoding="utf-8").split("\n")[:2]
+        Path(f"few.{side}").write_text("\n".join([*text, ""]), encoding="utf-8", newline="\n")
+    return ["--corpus", "few.en", "few.de"]
 
 
 @pytest.fixture
@@ -113,6 +127,68 @@ def test_the_model_of_an_earlier_budget_is_removed(command: Run, timed: list[Any
     assert command(*arguments).code == 0 and Path("out/model").is_dir()
 
 
+def test_a_plan_of_its_own_choice_would_replace_it(command: Run, timed: list[Any]) -> None:
+    assert command(*PLAN, "--axis", "beam", "--within", "chrf -100").code == 0
+    before = Path("out/model/manifest.json").read_bytes()
+    for named in ("out/model", "out"):
+        refused = command("plan", named, "-o", "out", "--axis", "beam")
+        assert refused.code == 2 and "Name another folder as --output" in refused.err, refused.err
+    assert Path("out/model/manifest.json").read_bytes() == before
+
+
+def test_a_choice_that_differs_in_files_alone_is_written(
+    command: Run, timed: list[Any], table: Any, few: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = [*PLAN, *few, "--axis", "vocabulary", "--within", "chrf -100"]
+    real, faster = measured.Trials._seconds, [150]  # tokens of the vocabulary that takes less time
+
+    def seconds(self: Any, bundle: Any, *rest: Any) -> float:
+        return float(real(self, bundle, *rest)) / (1 + ((bundle.tokenizers.source.size == 150) == (faster[0] == 150)))
+
+    monkeypatch.setattr(measured.Trials, "_seconds", seconds)
+    for wanted, chosen in ((150, "model"), (0, "model, cut vocabulary")):
+        faster[0] = wanted
+        for path in Path("out/trials").glob("*"):
+            path.unlink()
+        assert command(*arguments).code == 0
+        assert table()["settings"]["chosen"] == chosen
+        cut = json.loads(Path("out/model/manifest.json").read_bytes())["data_fingerprint"] == "cut vocabularies"
+        assert cut == (wanted == 0)
+
+
+def test_a_shortlist_of_the_recipe_is_cut_with_the_vocabulary(command: Run, timed: list[Any]) -> None:
+    assert command("shortlist", "model", *CORPUS[1:], "-o", "all.shortlist").code == 0
+    bundle = open_model("model", device="cpu", dtype=None)
+    decoding = bundle.recipe.decoding.model_copy(update={"shortlist": str(Path("all.shortlist").resolve())})
+    recipe = bundle.recipe.model_copy(update={"decoding": decoding})
+    model_directory.initialise(Path("listed"), recipe, bundle.tokenizers, bundle.features, "of a test")
+    model_directory.write_weights(Path("listed"), bundle.model.state_dict(), after=0, made_of=[])
+    listed = ["listed" if each == "model" else each for each in PLAN]
+    result = command(*listed, *CORPUS, "--axis", "vocabulary", "--within", "chrf -100")
+    assert result.code == 0, result.err
+    used = [options.shortlist for options, _ in timed]
+    assert set(used) == {decoding.shortlist, "model"}
+
+
+def test_a_cut_vocabulary_at_a_depth_is_that_of_its_layers(
+    command: Run, timed: list[Any], table: Any, few: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(Path("model"), Path("tied"), SECTIONS["tied"])
+    real = measured.Trials._seconds
+
+    def seconds(self: Any, bundle: Any, options: Decoding, *rest: Any) -> float:
+        layers = (options.encoder_layers or 2) + (options.decoder_layers or 2)
+        return float(real(self, bundle, options, *rest)) * layers * bundle.tokenizers.source.size
+
+    monkeypatch.setattr(measured.Trials, "_seconds", seconds)
+    tied = ["tied" if each == "model" else each for each in PLAN]
+    result = command(*tied, *few, "--axis", "depth", "--axis", "vocabulary", "--within", "chrf -100")
+    assert result.code == 0 and "was not trained" not in result.err, result.err
+    assert table()["settings"]["chosen"] == "tied, 1+1 layers, cut vocabulary"
+    recipe = read_recipe(Path("out/model"))
+    assert (recipe.model.encoder_layers, recipe.model.decoder_layers) == (1, 1)
+
+
 def test_a_shortlist_and_a_cut_vocabulary_lie_in_the_chosen_directory(
     command: Run, timed: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +222,27 @@ def test_the_number_of_threads_is_chosen_last_and_decode_takes_it(command: Run, 
     assert torch.get_num_threads() == 2
 
 
+def test_threads_are_those_of_the_option_or_the_recipe(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = read_recipe(Path("model")).decoding
+    slice_model("model", "one", decoding=usual.model_copy(update={"threads": 1}))
+    seen = set()
+
+    def seconds(self: Any, bundle: Any, options: Decoding, lines: Any, outputs: Any = None) -> float:
+        seen.add(torch.get_num_threads())
+        if outputs is not None:
+            outputs += [("ein Haus", 3)] * len(lines)
+        return 1.0
+
+    monkeypatch.setattr(measured.Trials, "_seconds", seconds)
+    options = ["--axis", "batch", "--within", "chrf -100", "-o"]
+    torch.set_num_threads(2)
+    assert command("plan", "one", *options, "out").code == 0
+    assert seen == {1} and read_recipe(Path("out/model")).decoding.threads == 1
+    seen.clear()
+    assert command("plan", "one", "--threads", "2", *options, "two").code == 0
+    assert seen == {2} and read_recipe(Path("two/model")).decoding.threads == 2
+
+
 def test_a_dry_run_names_axes_and_rounds_and_writes_nothing(command: Run) -> None:
     result = command(*PLAN, *CORPUS, "--dry-run")
     assert result.code == 0 and not Path("out").exists(), result.err
@@ -167,10 +264,13 @@ def test_an_axis_with_nothing_to_try_is_warned_of(command: Run) -> None:
 
 
 def test_steps_that_need_training(command: Run, timed: list[Any]) -> None:
-    result = command(*PLAN, "--axis", "beam", "--within", "chrf -100", "--with-training")
+    asked = [*DEV, *CORPUS, "--axis", "beam", "--within", "chrf -100", "--latency", "20s"]
+    result = command(*PLAN, *asked, "--with-training")
     assert result.code == 0, result.err
     steps = [line.removeprefix("training: sparsenmt ") for line in result.lines if line.startswith("training: ")]
     assert [each.split()[0] for each in steps] == ["distill", "sweep", "plan"]
+    again = f"plan model out/training/models {shlex.join([*DEV, *CORPUS])} --within 'chrf -100' --latency 20000ms"
+    assert steps[2] == f"{again} --axis beam --rounds 2 --threads 1 -o out"
     assert command(*steps[0].replace("--until data", "--until corpus").split()).code == 0
     listed = command(*steps[1].split(), "--list")
     assert listed.code == 0, listed.err

@@ -9,6 +9,8 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,7 @@ from sparsenmt.report.page.document import Document, ReportSection, SentenceWord
 from sparsenmt.workflows.evaluation.report import figures, report_request, sentences, words
 from sparsenmt.workflows.evaluation.report.quality import dense_twin, different_spans
 from sparsenmt.workflows.evaluation.report.report_data import ReportData
+from sparsenmt.workflows.evaluation.report.report_request import ReportRequest
 from tests.analysis.support import add_gates
 from tests.commands.support import Run
 from tests.evaluation.contrast.support import LINGEVAL, write_json
@@ -87,6 +90,16 @@ def test_every_figure_is_that_of_the_named_command(command: Run, models: list[st
     quality = tables(next(each for each in made.sections if each.name == "sparsity"))["sparsity"]
     sparsity = {row["model"]: row["sparsity"] for row in quality}
     assert sparsity["gated"] > 0 and sparsity["model"] is None
+
+
+def test_the_named_commands_read_the_same_languages() -> None:
+    """A model of several languages translates by them: without the options the figures would be others."""
+    asked = ReportRequest([Path("m")], Path("s"), Path("o"), source_language="en", target_language="de")
+    data: Any = SimpleNamespace(request=asked)
+    named = "--source-language en --target-language de"
+    assert ReportData.command(data, "analyze pos", reads=("input",)) == f"sparsenmt analyze pos m --input s {named}"
+    assert ReportData.command(data, "contrast", "suite") == f"sparsenmt contrast m {named} suite"
+    assert ReportData.command(data, "analyze alphas") == "sparsenmt analyze alphas m"
 
 
 def test_the_sentences_and_words_of_a_report(command: Run, models: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,21 @@ def test_the_readme_tells_what_differs() -> None:
     assert "Transformers 5" in text("safetensors-hf", tie_embeddings="target")
     assert "Transformers 5" not in text("safetensors-hf", tie_embeddings="target", norm="post")
     assert "but for ties" in text("safetensors-hf")
+    drawn = {"method": "sample", "min_length": 3, "no_repeat_ngram": 2}
+    assert "the recipe's `decoding.method: sample` and `decoding.no_repeat_ngram: 2`" in text(
+        "ctranslate2", decoding=drawn
+    )
+    assert "the recipe's `decoding.min_length: 3`." in text("marian", decoding={"min_length": 3}, norm="post")
+    assert "do not have" not in text("safetensors-hf", decoding=drawn)
+    assert "do not have" not in text("ctranslate2", decoding={"method": "greedy", "min_length": 3})
+
+
+def test_names_in_the_readme_are_no_markup(tmp_path: Path) -> None:
+    bundle = make_bundle()
+    recipe = bundle.recipe.model_copy(update={"name": "a\n```\n<script>"})
+    export_model(replace(bundle, recipe=recipe), tmp_path / "out", "safetensors-hf")
+    text = (tmp_path / "out/README.md").read_bytes().decode()
+    assert "\n# a ``` &lt;script>\n" in text and "<script>" not in text
 
 
 def test_two_pieces_of_one_name(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import hashlib
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from torch import Tensor
 
 from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.assemble.model_directory import write_weights
+from sparsenmt.cli import run
 from sparsenmt.data.tokenizers.tokenizer import LAYOUT
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
 from sparsenmt.errors import UserError
@@ -34,7 +37,7 @@ from sparsenmt.workflows.conversion.import_model import ImportRequest, import_mo
 from sparsenmt.workflows.conversion.slice import slice_model
 from sparsenmt.workflows.conversion.vocabulary_slice import VocabularyTexts
 from tests.export.support import make_bundle, make_tokenizers
-from tests.importers.marian_twin import SENTENCES, Twin, vocabulary
+from tests.importers.marian_twin import SENTENCES, UNTIED, Twin, vocabulary
 from tests.importers.test_marian import VARIANTS
 from tests.importers.test_marian_shortlist import lists_of, write_binary
 
@@ -89,6 +92,20 @@ def logits(bundle: Bundle, source: list[int], target: list[int]) -> Tensor:
         return model.project(hidden)[0]
 
 
+def twin_logits(bundle: Bundle, path: Path) -> tuple[Tensor, Tensor]:
+    """(T + 1, V) by the plain implementation of Marian from its file, and by this program; of possible tokens."""
+    found = read_marian_file(path)
+    twin = Twin({**found.configuration, "learned": False}, bundle.tokenizers.target.size, found.tensors)
+    source, target = [5, 9, 11, 7, EOS], [6, 8, 10]
+    ids = vocabulary_files(bundle.tokenizers, MarianLayout.read(bundle.tokenizers.layout))[1].ids
+    theirs, ours = (
+        twin.logits([ids[id_] for id_ in source], [ids[id_] for id_ in target]),
+        logits(bundle, source, target),
+    )
+    known = [id_ for id_ in range(len(ids)) if id_ not in (PAD, BOS)]
+    return theirs[:, [ids[id_] for id_ in known]], ours[:, known]
+
+
 # Import, then export
 
 
@@ -134,6 +151,39 @@ def test_a_changed_student_keeps_the_rest(tmp_path: Path) -> None:
     assert [name for name in before if not torch.equal(before[name], after[name])] == ["decoder_l2_rnn_bf"]
     for name in ("config.yml", "lex.s2t.bin", "vocab.spm"):
         assert (tmp_path / "out" / name).read_bytes() == (source / name).read_bytes()
+
+
+def trained_with_adapters(model: Path, tmp_path: Path) -> Path:
+    """The model after updates of low-rank adapters alone, which its final weights hold merged."""
+    for side in ("en", "pt"):
+        (tmp_path / side).write_text("\n".join(SENTENCES) + "\n", encoding="utf-8", newline="\n")
+    text = f"{{source: {tmp_path / 'en'}, target: {tmp_path / 'pt'}}}"
+    data = [f"data.train=[{text}]", f"data.dev={text}", f"data.directory={tmp_path / 'data'}"]
+    assert run(["prepare", str(model / "recipe.yaml"), *data]) == 0
+    training = {"device": "cpu", "compute_dtype": "fp32", "threads": 1, "max_updates": 2, "warmup_updates": 1}
+    changes = [f"training.{key}={value}" for key, value in {**training, "learning_rate": 0.05}.items()]
+    changes += ["training.lora={rank: 2, targets: [q, v, recurrence, feed_forward]}", f"directory={tmp_path / 'tuned'}"]
+    assert run(["train", str(model / "recipe.yaml"), "--from", str(model), *data, *changes]) == 0
+    return tmp_path / "tuned"
+
+
+def test_a_student_with_a_merged_adapter_goes_out(tmp_path: Path) -> None:
+    """The files hold the sum of the imported matrices and the adapters, and Marian computes this program's logits."""
+    source = write_source(tmp_path / "source", "bin")
+    tuned = trained_with_adapters(imported(source, tmp_path), tmp_path)
+    export_directory(tuned, tmp_path / "out", "marian")
+    before, after = (read_marian_file(folder / "the model.bin").tensors for folder in (source, tmp_path / "out"))
+    assert before.keys() == after.keys()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved == {name for name in before if name.endswith(("_Wq", "_Wv", "_rnn_W", "_rnn_Wf", "_W1", "_W2"))}
+    for name in ("config.yml", "lex.s2t.bin", "vocab.spm"):
+        assert (tmp_path / "out" / name).read_bytes() == (source / name).read_bytes()
+    bundle = open_model(tuned, dtype=None)
+    theirs, ours = twin_logits(bundle, tmp_path / "out/the model.bin")
+    assert float((theirs - ours).abs().max()) < 2e-5
+    export_directory(tuned, tmp_path / "in 8 bits", "marian", file="int8", text=tmp_path / "en")
+    found = read_marian_file(tmp_path / "in 8 bits/model.intgemm.alphas.bin")
+    assert found.multipliers and found.alphas.keys() == {*found.multipliers, "none"}
 
 
 def test_another_kind_of_file_has_settings_of_its_own(tmp_path: Path) -> None:
@@ -184,6 +234,18 @@ def test_alphas_are_measured_on_a_text(tmp_path: Path) -> None:
     assert found.alphas["encoder_l1_self_Wq"] == pytest.approx(expected, rel=1e-5)
 
 
+def test_the_text_is_read_at_the_depth_that_goes_out(tmp_path: Path) -> None:
+    """The alphas of a student of fewer layers are those of the student that is cut to them first."""
+    (tmp_path / "text").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
+    model = imported(write_source(tmp_path / "source", "npz"), tmp_path)
+    choices: dict[str, Any] = {"file": "int8", "text": tmp_path / "text"}
+    export_directory(model, tmp_path / "out", "marian", encoder_layers=1, decoder_layers=1, **choices)
+    slice_model(model, tmp_path / "cut", encoder_layers=1, decoder_layers=1)
+    export_directory(tmp_path / "cut", tmp_path / "again", "marian", **choices)
+    found, expected = (read_marian_file(tmp_path / name / "model.intgemm.alphas.bin") for name in ("out", "again"))
+    assert found.alphas == expected.alphas
+
+
 def test_a_cut_student_goes_out_in_8_bits(tmp_path: Path) -> None:
     model = imported(write_source(tmp_path / "source", "int8"), tmp_path)
     (tmp_path / "text").write_text("a dog ran\n", encoding="utf-8")
@@ -229,11 +291,7 @@ def test_marian_begins_with_zeros_and_computes_the_same(section: dict[str, Any],
     bundle = make_bundle(norm_epsilon=1e-6, **section)
     assert bundle.model.embeddings[bundle.model.table_keys[1]][BOS].any(), "a trained row of <s>"
     export_model(bundle, tmp_path / "out", "marian")
-    found = read_marian_file(tmp_path / "out/model.npz")
-    twin = Twin({**found.configuration, "learned": False}, bundle.tokenizers.target.size, found.tensors)
-    source, target = [5, 9, 11, 7, EOS], [6, 8, 10]
-    theirs, ours = twin.logits(source, target), logits(bundle, source, target)
-    theirs[:, [PAD, BOS]] = ours[:, [PAD, BOS]] = 0
+    theirs, ours = twin_logits(bundle, tmp_path / "out/model.npz")
     assert float((theirs - ours).abs().max()) < 2e-5
 
 
@@ -294,6 +352,12 @@ def test_what_8_bits_do_not_have_is_refused(section: dict[str, Any], where: str,
     assert caught.value.where == where
 
 
+def test_a_text_is_for_8_bits(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="this is fp32") as caught:
+        export_model(make_bundle(**POST), tmp_path / "out", "marian", choices=FileChoices("npz", tmp_path / "text"))
+    assert caught.value.where == "--text"
+
+
 def test_choices_belong_to_marian(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has one kind of files") as caught:
         export_model(make_bundle(), tmp_path / "out", "safetensors-hf", choices=FileChoices("bin"))
@@ -339,15 +403,74 @@ def test_words_become_a_table(tmp_path: Path) -> None:
 # Layouts of others
 
 
+def test_settings_that_named_files_elsewhere_are_written_anew(tmp_path: Path) -> None:
+    """Marian would load the old model by its path, and one of two vocabularies of one name would be lost."""
+    source = tmp_path / "source"
+    source.mkdir()
+    size = vocabulary(source).get_piece_size()
+    Twin.of(size, **UNTIED).write_npz(source / "model.npz")
+    for side in ("en", "pt"):
+        (source / side).mkdir()
+        (source / side / "vocab.spm").write_bytes((source / "vocab.spm").read_bytes())
+    names = {"models": [str(source / "model.npz")], "vocabs": ["en/vocab.spm", "pt/vocab.spm"]}
+    text = yaml.safe_dump({"relative-paths": True, **names, "beam-size": 2})
+    (source / "decoder.yml").write_text(text, encoding="utf-8", newline="\n")
+    export_directory(imported(source, tmp_path), tmp_path / "out", "marian")
+    settings = yaml.safe_load((tmp_path / "out/decoder.yml").read_bytes())
+    named = [*settings["models"], *settings["vocabs"]]
+    assert named == ["model.npz", "source.vocab.spm", "target.vocab.spm"] and settings["beam-size"] == 2
+    assert all((tmp_path / "out" / name).is_file() for name in named)
+    assert (tmp_path / "out/model.npz").read_bytes() == (source / "model.npz").read_bytes()
+
+
+def test_a_shortlist_in_text_becomes_a_binary_one(tmp_path: Path) -> None:
+    source = write_source(tmp_path / "source", "npz")
+    (source / "lex.s2t.bin").unlink()
+    (source / "lex.txt").write_text("the the 0.9\ncat cat 0.8\n", encoding="utf-8", newline="\n")
+    text = (source / "config.yml").read_text(encoding="utf-8").replace("lex.s2t.bin", "lex.txt")
+    (source / "config.yml").write_text(text.replace("- false", "- 10\n- 10"), encoding="utf-8", newline="\n")
+    export_directory(imported(source, tmp_path), tmp_path / "out", "marian")
+    assert yaml.safe_load((tmp_path / "out/config.yml").read_bytes())["shortlist"] == ["lex.bin", False]
+    assert (tmp_path / "out/lex.bin").is_file() and not (tmp_path / "out/lex.txt").exists()
+
+
+def test_names_of_files_are_no_code(tmp_path: Path) -> None:
+    """The code of the README is run by its reader, and a model comes from a stranger."""
+    source, name = write_source(tmp_path / "source", "npz"), 'x"] + [print("\N{SNOWMAN}")] + ["x.npz'
+    (source / "the model.npz").rename(source / name)
+    settings = yaml.safe_load((source / "config.yml").read_bytes()) | {"models": [name]}
+    (source / "config.yml").write_text(yaml.safe_dump(settings), encoding="utf-8", newline="\n")
+    export_directory(imported(source, tmp_path), tmp_path / "out", "marian")
+    code = (tmp_path / "out/README.md").read_text(encoding="utf-8").split("```")[1].removeprefix("python\n")
+    (call,) = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call) and node.keywords]
+    values = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
+    assert values["models"] == [name]
+
+
 def test_damaged_layouts_are_refused(tmp_path: Path) -> None:
     model = imported(write_source(tmp_path / "source", "npz"), tmp_path)
     content = (model / "tokenizers" / LAYOUT).read_bytes()
     assert MarianLayout.read(content) is not None and MarianLayout.read(None) is None
     assert MarianLayout.read(b'{"program": "another"}') is None
-    for bad in (content[:100], content.replace(b'"rest"', b'"ruins"'), content.replace(b'"lex.s2t.bin"', b'"../lex"')):
+    names = [content.replace(b'"lex.s2t.bin"', new) for new in (b'"../lex"', b'".."', b'"a\\u0000b"')]
+    for bad in (
+        content[:100],
+        content.replace(b'"rest"', b'"ruins"'),
+        *names,
+        content.replace(b'"the model.npz"', b'""'),
+    ):
         with pytest.raises(UserError):
             MarianLayout.read(bad)
     value = json.loads(content)
     value["rest"] = base64.b64encode(b"something else").decode()
     found = MarianLayout.read(json.dumps(value).encode())
     assert found is not None and found.filled(lambda place: bytes(place.length)) is None
+
+
+def test_settings_of_others_are_checked(tmp_path: Path) -> None:
+    bundle = open_model(imported(write_source(tmp_path / "source", "npz"), tmp_path), dtype=None)
+    assert bundle.tokenizers.layout is not None
+    value = json.loads(bundle.tokenizers.layout) | {"settings_text": "models: [a]\nbeam-size: [1]\n"}
+    tokenizers = replace(bundle.tokenizers, layout=json.dumps(value).encode())
+    with pytest.raises(UserError, match="beam-size is"):
+        export_model(replace(bundle, tokenizers=tokenizers), tmp_path / "out", "marian")

@@ -285,6 +285,10 @@ MARIAN: dict[str, tuple[Change, str]] = {
     "settings without end": (content("decoder.yml", LAUGHS), "not settings in YAML"),
     "settings that run": (content("decoder.yml", b"models: !!python/object/apply:os.getcwd []"), "not settings"),
     "broken settings": (content("decoder.yml", b"models: [a\nvocabs: ]["), "not settings in YAML"),
+    "settings of megabytes": (
+        content("decoder.yml", b"models: [model.npz]\nvocabs: [vocab.spm, vocab.spm]\n#" + b" " * (1 << 22) + b"\xff"),
+        "more than 4,194,304 bytes",
+    ),
     "deep settings": (content("decoder.yml", b"models: " + b"[" * 5000), "not settings in YAML"),
     **{
         f"inside, {key} of {value!r}": (inner(**{key: value}), key)

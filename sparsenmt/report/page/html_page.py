@@ -67,10 +67,29 @@ def write_report_page(document: Document, path: Path) -> None:
 
 def rendered(document: Document) -> str:
     """Return the page of a document; the same document gives the same page."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
     style, script = ((_TEMPLATES / name).read_bytes().decode() for name in ("page.css", "page.js"))
+    page: str = (
+        page_environment()
+        .get_template("page.html")
+        .render(
+            document=document,
+            groups=_groups(document),
+            style=Markup(style),
+            script=Markup(script),
+            policy=f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}; img-src data:; "
+            "base-uri 'none'; form-action 'none'",
+        )
+    )
+    return page
+
+
+def page_environment() -> Any:
+    """Return Jinja2's environment of the templates, in which every value is escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -85,15 +104,7 @@ def rendered(document: Document) -> str:
         Markup("<code>{}</code>" if i % 2 else "{}").format(part) for i, part in enumerate(shown_text(text).split("`"))
     )
     environment.globals |= _FUNCTIONS
-    page: str = environment.get_template("page.html").render(
-        document=document,
-        groups=_groups(document),
-        style=Markup(style),
-        script=Markup(script),
-        policy=f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'",
-    )
-    return page
+    return environment
 
 
 def _source(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,6 +48,15 @@ class Budget:
         most_memory, most_size = (None if each is None else round(each) for each in bytes_)
         return cls(metric, loss, most_memory, most_size, _parse(latency, "--latency", _SECONDS, "20ms"))
 
+    def options(self) -> list[str]:
+        """Return the options of the command line that `parse` reads as this budget; it has a metric."""
+        assert self.metric is not None
+        sign = "+" if METRICS[self.metric].lower_is_better else "-"
+        found = ["--within", f"{self.metric} {sign}{_plain(self.loss)}"]
+        for name, value in self.limits.items():
+            found += [f"--{name}", f"{_plain(value * 1000)}ms" if name == "latency" else f"{_plain(value / 1000)}kB"]
+        return found
+
     @property
     def limits(self) -> dict[str, float]:
         """Name of a measure -> its limit, for those that have one, without the quality."""
@@ -61,6 +71,11 @@ class Budget:
         return {name: share for name, share in shares.items() if share > 0}
 
 
+def _plain(value: float) -> str:
+    """Return a number as `_NUMBER` reads it, without an exponent."""
+    return f"{value:.9f}".rstrip("0").rstrip(".")
+
+
 def limit_text(name: str, value: float) -> str:
     """Return the value of a measure in words, as ``312.0 MB``."""
     return f"{value * 1000:,.1f} ms" if name == "latency" else byte_text(value)
@@ -70,7 +85,7 @@ def _parse_within(text: str) -> tuple[str, float]:
     """Return metric and loss of a text such as ``bleu -0.5``, of a metric of errors ``ter +0.5``."""
     found = re.fullmatch(rf"\s*([A-Za-z0-9_]+)\s+([+-]?){_NUMBER}\s*", text)
     hint = "Write the metric and what may be lost, as 'bleu -0.5'."
-    if found is None:
+    if found is None or not math.isfinite(float(found[3])):
         raise UserError(f"'{text}' is not a metric and a difference", where="--within", hint=hint)
     name, sign, number = found.groups()
     metric = METRICS.get(name)
@@ -94,7 +109,9 @@ def _parse(text: str | None, option: str, units: Mapping[str, float], example: s
     if text is None:
         return None
     found = re.fullmatch(rf"\s*{_NUMBER}\s*([A-Za-z]+)\s*", text)
-    if found is None or found[2].lower() not in units or not float(found[1]):
+    value = 0.0 if found is None else float(found[1]) * units.get(found[2].lower(), 0.0)
+    least = 1.0 if units is _BYTES else 0.0  # a part of a byte is none
+    if not (least <= value < math.inf and value):
         names = ", ".join(units)
         raise UserError(f"'{text}' is no number with one of the units {names}", where=option, hint=f"As in {example}.")
-    return float(found[1]) * units[found[2].lower()]
+    return value

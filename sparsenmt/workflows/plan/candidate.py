@@ -32,7 +32,7 @@ class PlanModel:
         depths: the plan of its layers and exits.
         corpora: pairs of a source and a target text for shortlists and cut vocabularies; none: these are not tried.
         device: on which it decodes.
-        threads: CPU threads, of which fewer are tried.
+        threads: CPU threads where its recipe names none; of those that it uses, fewer are tried.
     """
 
     label: str
@@ -137,7 +137,8 @@ def _batches(model: PlanModel) -> list[int]:
 
 def _threads(model: PlanModel) -> list[int]:
     """Return one thread, and half of those that are used."""
-    return sorted({1, model.threads // 2} - {0, model.threads}) if model.device.type == "cpu" else []
+    usual = model.recipe.decoding.threads or model.threads
+    return sorted({1, usual // 2} - {0, usual}) if model.device.type == "cpu" else []
 
 
 _AXES = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from sparsenmt.evaluation.significance import Comparison, PairedTest, compare_st
 from sparsenmt.metric import METRICS
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import duration, notify
-from sparsenmt.recipe.model_use import check_translates, with_languages
+from sparsenmt.recipe.model_use import check_translates, with_given, with_languages
 from sparsenmt.report.model_labels import check_models, model_labels, models_in
 from sparsenmt.report.output_files import ReportFiles, WrittenTable
 from sparsenmt.report.tables import render
@@ -150,6 +150,11 @@ class _Plan:
         if (request.output / MODEL).exists() and not (request.output / TRIALS).is_dir():
             hint = "Name a new folder, or one that a plan wrote, as --output."
             raise UserError("exists, and no plan wrote it", where=str(request.output / MODEL), hint=hint)
+        chosen = (request.output / MODEL).resolve()
+        for each in directories:
+            if each.resolve() == chosen:
+                hint = "Name another folder as --output: the chosen model would replace it."
+                raise UserError("an earlier plan wrote this model to --output", where=str(each), hint=hint)
         device = request.use_processors()
         self.models = {label: self._model(label, path, device) for label, path in model_labels(directories).items()}
         first = next(iter(self.models.values()))
@@ -160,6 +165,7 @@ class _Plan:
         recipes = {label: model.recipe for label, model in self.models.items()}
         self.scoring, language = agreed_scoring(self.text, ScoringOptions((metric,)), recipes)
         self._settings, self.metric = self.scoring.settings(language=language), METRICS[metric]
+        self.budget = replace(self.budget, metric=metric)
         sources, references = self.text.read()
         order = random.Random(_SEED).sample(range(len(sources)), len(sources))
         self.references = [references[i] for i in order]
@@ -180,6 +186,7 @@ class _Plan:
         request, identity = self.request, model_identity(directory)
         recipe = with_languages(read_recipe(directory), *request.languages)
         check_translates(recipe, directory)
+        recipe = recipe.model_copy(update={"decoding": with_given(recipe.decoding, threads=request.threads)})
         corpora, threads = tuple((*pair,) for pair in request.corpora), torch.get_num_threads()
         plan = depth_plan(recipe.model)
         return PlanModel(label, directory, recipe, identity, plan, corpora, device, threads)
@@ -219,7 +226,9 @@ class _Plan:
         last = [each for each, (lines, _) in self.seen.items() if lines == self.rounds[-1]]
         trials = self._trials(last, self.rounds[-1])
         compared = self._compare(trials, self._best(trials))
-        return [self._row(each, trials[each], compared[each]) for each in last]
+        rows = [self._row(each, trials[each], compared[each]) for each in last]
+        self.seen |= {row.candidate: (self.rounds[-1], row.finding) for row in rows}  # all from one best
+        return rows
 
     def _trials(self, chosen: Sequence[PlanCandidate], lines: int) -> dict[PlanCandidate, PlanTrial]:
         alone = lines == self.rounds[-1] or self.budget.latency is not None
@@ -320,7 +329,12 @@ class _Plan:
         candidate, output = row.candidate, self.request.output / MODEL
         model = self.models[candidate.model]
         ready, options = self.trials.workshop.ready(candidate, model), self.trials.workshop.options(candidate, model)
-        asked = {"model": model.identity.digest, "decoding": options.recorded(), "threads": options.threads}
+        asked = {
+            "model": model.identity.digest,
+            "decoding": options.recorded(),
+            "threads": options.threads,
+            "vocabulary": self.trials.workshop.digest(model) if candidate.get("vocabulary") is not None else None,
+        }
         kept = KeptWork(self.request.output / CHOSEN, asked, _WrittenChoice)
         if kept.find() is not None and output.exists():
             return output
@@ -346,24 +360,42 @@ class _Plan:
         counts = [len(self.candidates)]
         for _ in self.rounds[1:]:
             counts.append(min(counts[-1], kept_of(counts[-1]) + 2))
-        counts[-1] += _TUNED * (len(self.rounds) > 1)
+        wanted = set(self.request.axes or AXES)
+        if not self.request.exhaustive:
+            later = [axis for axis in AXES.values() if axis.keeps_outputs and axis.name in wanted]
+            values = max(sum(len(axis.values(model)) for axis in later) for model in self.models.values())
+            counts[-1] += _TUNED * (len(self.rounds) > 1)
+            counts[max(len(counts) - 2, 0)] += _TUNED * values
         shared = 1 + 1 / TOGETHER  # with the turns of the reference
         times = [n * size * seconds * self.request.turns * shared for n, size in zip(counts, self.rounds, strict=True)]
         axes = [
             (label, axis.name, [axis.text(value) for value in axis.values(model)])
             for label, model in self.models.items()
             for axis in AXES.values()
-            if axis.values(model) and axis.name in set(self.request.axes or AXES)
+            if axis.values(model) and axis.name in wanted
         ]
         report = dry_run_report(axes, list(zip(self.rounds, counts, times, strict=True)), duration(sum(times)))
         return PlanResult(None, True, None, (), WrittenTable(render(report), []))
 
     def _training(self) -> list[str]:
         """Write the steps that need training, of the reference model; returns the commands."""
-        model = self.models[self.reference.model]
-        return write_training_steps(
-            model.directory, model.recipe, self.request.output / "training", self.request.output
-        )
+        model, request = self.models[self.reference.model], self.request
+        recipe = with_languages(read_recipe(model.directory), *request.languages)
+        folder = request.output / "training"
+        return write_training_steps(model.directory, recipe, folder, request.models, self._options())
+
+    def _options(self) -> list[object]:
+        """Return the options with which the plan is made again."""
+        request, words = self.request, list[object]()
+        if request.source is not None:
+            words += ["--source", request.source, "--reference", request.reference]
+        words += [each for pair in request.corpora for each in ("--corpus", *pair)]
+        words += self.budget.options()
+        words += [each for axis in request.axes for each in ("--axis", axis)]
+        for name in ("turns", "threads", "device", "source_language", "target_language"):
+            if (value := getattr(request, name)) != getattr(PlanRequest, name):
+                words += [f"--{'rounds' if name == 'turns' else name.replace('_', '-')}", value]
+        return [*words, "-o", request.output]
 
 
 def _cost(row: PlanRow) -> tuple[float, ...]:

@@ -52,13 +52,13 @@ class PlanRow:
         speeds = self.finding.speeds
         return max(speeds) / min(speeds) - 1 if len(speeds) > 1 else None
 
+    def from_best(self, metric: Metric) -> str:
+        """Return the difference from the best candidate in words."""
+        return f"{metric.label} {self.compared.difference.value:+.2f} from the best"
+
     def misses(self, budget: Budget, metric: Metric) -> list[str]:
         """Return in words what of a budget is missed."""
-        lost = (
-            [f"{metric.label} {self.finding.difference:+.2f} from the best"]
-            if self.finding.shortfall(budget.loss)
-            else []
-        )
+        lost = [self.from_best(metric)] if self.finding.shortfall(budget.loss) else []
         return lost + [
             f"{name} {limit_text(name, value)}, allowed {limit_text(name, most)}"
             for name, (value, most) in self.over.items()
@@ -124,19 +124,20 @@ class PlanTable:
     def _rounds(self) -> Table:
         """Return the table of all candidates, with their last measurement."""
         heads = columns("text candidate", "count lines", "number difference error speed", "share excess")
+        sign = -1 if self.metric.lower_is_better else 1  # a finding's difference is positive if it is better
         rows = tuple(
-            (str(each), lines, found.difference, found.error, found.speed, found.excess)
+            (str(each), lines, sign * found.difference, found.error, found.speed, found.excess)
             for each, (lines, found) in self.seen.items()
         )
         return Table("rounds", "all candidates, on the most lines on which they were tried", heads, rows, listed=False)
 
     def _verdict(self) -> Iterator[str]:
         """Yield the choice in words."""
-        label, row = self.metric.label, self.chosen
+        row = self.chosen
         if self.meets:
             gain = f"{row.finding.speed:.2f} times the speed of {self.rows[0].candidate}, "
             gain = "" if row is self.rows[0] else gain  # beside itself: noise alone
-            yield f"chosen: {row.candidate}: {gain}{label} {row.finding.difference:+.2f} from the best"
+            yield f"chosen: {row.candidate}: {gain}{row.from_best(self.metric)}"
         else:
             missed = "; ".join(row.misses(self.budget, self.metric))
             yield f"nothing meets the budget; nearest: {row.candidate}: {missed}"
@@ -183,7 +184,7 @@ class PlanTable:
         }
         best = self.rows[0].compared.baseline.value
         loss = self.budget.loss if self.metric.lower_is_better else -self.budget.loss
-        level = (f"least {label} within the budget", best + loss)
+        level = (f"worst {label} within the budget", best + loss)
         words = f"speed (times that of {self.rows[0].candidate})"
         panel = Panel(words, f"{label} on {self.text.name}", series, style="points", level=level)
         return describe(curves([panel]), f"plan: {label} against speed\n{self.chosen.candidate}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,15 @@ TARGETS = (0.3, 0.5, 0.7)
 _UPDATES = 0.2  # of the model's own: fewer do not reach a target (docs/records/experiments.md, 2026-11-21)
 
 
-def write_training_steps(model: Path, recipe: Recipe, folder: Path, plan: Path) -> list[str]:
+def write_training_steps(
+    model: Path, recipe: Recipe, folder: Path, models: Sequence[Path], options: Sequence[object]
+) -> list[str]:
     """Write the recipe of a student and a sweep of all steps; returns the commands, in their order.
 
     Args:
         model: the directory of the model that gets gates, and that the student learns from.
         folder: where the files are written.
-        plan: the folder of the plan.
+        models, options: of the plan, which is made again with the new models.
     """
     make_directories(folder)
     dense, student = folder / "dense.yaml", folder / "student.yaml"
@@ -32,13 +35,12 @@ def write_training_steps(model: Path, recipe: Recipe, folder: Path, plan: Path) 
     sweep = folder / "sweep.yaml"
     gates, text = not recipe.model.memory, f"{_student(recipe, folder).data.directory}-text"
     write_text(sweep, write(_sweep(model, recipe, folder, Path(text), gates=gates)))
-    models = [folder / "models"]
     return [
         shlex.join(["sparsenmt", *map(str, words)])
         for words in (
             ("distill", model, student, "--until", "data"),
             ("sweep", sweep),
-            ("plan", model, *models, "-o", plan),
+            ("plan", *models, folder / "models", *options),
         )
     ]
 

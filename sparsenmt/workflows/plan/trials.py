@@ -21,6 +21,7 @@ import torch
 from sparsenmt.assemble.bundle import Bundle, check_identity, open_model
 from sparsenmt.assemble.model_directory import READ, WEIGHTS, WEIGHTS_HINT
 from sparsenmt.data.input_line import input_lines
+from sparsenmt.data.tokenizers.tokenizer import SHORTLIST
 from sparsenmt.decoding.decoding_time import WARM_UP_LINES
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.engine.numerics import numerics
@@ -29,6 +30,7 @@ from sparsenmt.process.devices import use_threads
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.process.resident_memory import forget_peak, peak_resident_bytes, resident_bytes
 from sparsenmt.process.runtime import trim_heap
+from sparsenmt.recipe.choices import OWN_SHORTLIST
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.storage.files import make_directories, sha256_file, sha256_text
 from sparsenmt.storage.kept_work import KeptWork, request_digest
@@ -85,7 +87,8 @@ class ReadyModel:
     def size(self, plan: DepthPlan, depth: Depth) -> int:
         """Return the bytes of the directory of the model that is cut to a depth, shortlist included."""
         files = [path for name, path in list_files(self.directory).items() if name.split("/")[0] in READ]
-        whole = sum(path.stat().st_size for path in files if path.name != WEIGHTS)
+        replaced = {WEIGHTS} if self.shortlist is None else {WEIGHTS, SHORTLIST}
+        whole = sum(path.stat().st_size for path in files if path.name not in replaced)
         added = 0 if self.shortlist is None else self.shortlist.stat().st_size
         tensors = tensor_bytes(self.directory / WEIGHTS, hint=WEIGHTS_HINT)
         return whole + added + sum(size for name, size in tensors.items() if _is_kept(name, plan, depth))
@@ -112,14 +115,19 @@ class Workshop:
 
     def ready(self, candidate: PlanCandidate, model: PlanModel) -> ReadyModel:
         """Return the files with which a candidate decodes; those that are missing are made."""
-        directory, shortlist = model.directory, None
+        directory, shortlist, name = model.directory, None, model.label.replace("/", "-")
         if candidate.get("vocabulary") == OF_CORPUS:
-            directory = self.folder / f"{model.label.replace('/', '-')}-{self.digest(model)}"
+            options = decoding_of(candidate, model)
+            layers = model.depths.depth(options.encoder_layers, options.decoder_layers)
+            name = f"{name}-cut"
+            directory = self.folder / f"{name}-{layers[0]}-{layers[1]}-{self.digest(model)}"
             if not directory.exists():
-                sources, targets = zip(*model.corpora, strict=True)
-                slice_model(model.directory, directory, vocabulary=VocabularyTexts((), sources, targets))
+                texts = VocabularyTexts((), *zip(*model.corpora, strict=True))
+                slice_model(
+                    model.directory, directory, encoder_layers=layers[0], decoder_layers=layers[1], vocabulary=texts
+                )
         if candidate.get("shortlist") == OF_CORPUS:
-            shortlist = self.folder / f"{directory.resolve().name}-{self.digest(model)}.shortlist"
+            shortlist = self.folder / f"{name}-{self.digest(model)}.shortlist"
             if not shortlist.exists():
                 make_directories(self.folder)
                 make_shortlist(ShortlistRequest(directory, model.corpora, shortlist, device="cpu"))
@@ -128,7 +136,11 @@ class Workshop:
     def options(self, candidate: PlanCandidate, model: PlanModel) -> Decoding:
         """Return the decoding options of a candidate, with the file of its shortlist."""
         options, shortlist = decoding_of(candidate, model), self.ready(candidate, model).shortlist
-        return options if shortlist is None else options.model_copy(update={"shortlist": str(shortlist)})
+        if shortlist is not None:
+            return options.model_copy(update={"shortlist": str(shortlist)})
+        if candidate.get("vocabulary") == OF_CORPUS and options.shortlist_file is not None:  # it was cut with it
+            return options.model_copy(update={"shortlist": OWN_SHORTLIST})
+        return options
 
     def digest(self, model: PlanModel) -> str:
         """Return the hash of the model and the corpora."""
@@ -172,8 +184,9 @@ class Trials:
     ) -> None:
         self.models, self.reference, self.sources = models, reference, list(sources)
         self.folder, self.workshop, self.turns, self.languages = folder, workshop, turns, languages
-        self._clock, self._floor = clock, resident_bytes()
-        self._numerics = numerics(models[reference.model].device)
+        device = models[reference.model].device
+        self._clock, self._floor = clock, _resident(device)
+        self._numerics = numerics(device)
 
     def measure(
         self, candidates: Sequence[PlanCandidate], lines: int, *, alone: bool
@@ -208,6 +221,11 @@ class Trials:
         """Return the seconds that the reference takes for the first lines, measured now."""
         return self._seconds(*self._reference, self.sources[:lines])
 
+    def _threads(self, candidate: PlanCandidate) -> int:
+        """Return the CPU threads of a candidate."""
+        model = self.models[candidate.model]
+        return decoding_of(candidate, model).threads or model.threads
+
     def _kept(self, candidate: PlanCandidate, lines: int, *, alone: bool) -> KeptWork[PlanTrial]:
         """Return the file of a trial, whether it is written or not."""
         model, reference = self.models[candidate.model], self.models[self.reference.model]
@@ -221,6 +239,7 @@ class Trials:
             "text": sha256_text("\n".join(self.sources[:lines])),
             "languages": list(self.languages),
             "alone": alone,
+            "threads": [self._threads(candidate), self._threads(self.reference)],
             "numerics": self._numerics,
         }
         return KeptWork(self.folder / f"{request_digest(asked)[:16]}.json", asked, PlanTrial)
@@ -236,7 +255,8 @@ class Trials:
         """Yield the candidates with one turn more each; those of one opened model follow one another."""
 
         def opening(each: PlanCandidate) -> tuple[str, ...]:
-            return each.model, *(str(each.get(axis)) for axis in ("vocabulary", "dtype", "threads"))
+            directory = self.workshop.ready(each, self.models[each.model]).directory
+            return each.model, str(directory), *(str(each.get(axis)) for axis in ("dtype", "threads"))
 
         ordered = sorted(candidates, key=lambda each: (opening(each), str(each)))
         for _, group in groupby(ordered, key=opening):
@@ -252,21 +272,20 @@ class Trials:
     @contextmanager
     def _opened(self, candidate: PlanCandidate) -> Iterator[_OpenedModel]:
         """Open the model of a candidate, with its threads; the memory that was resident before is noted."""
-        model, threads = self.models[candidate.model], torch.get_num_threads()
+        model, threads = self.models[candidate.model], self._threads(candidate)
         ready, dtype = self.workshop.ready(candidate, model), decoding_of(candidate, model).dtype
         _ = self._reference  # is resident before
         gc.collect()
         trim_heap()
-        before, chosen = resident_bytes(), candidate.get("threads")
+        before = _resident(model.device)
         try:
-            use_threads(chosen if isinstance(chosen, int) else None)
+            use_threads(threads)
             bundle = open_model(ready.directory, device=model.device, dtype=dtype, languages=self.languages)
             if ready.directory == model.directory:
                 check_identity(bundle, model.identity, model.directory)
-            count = torch.get_num_threads()
         finally:
-            use_threads(threads)
-        yield _OpenedModel(bundle, before, count)
+            use_threads(self._threads(self.reference))
+        yield _OpenedModel(bundle, before, threads)
 
     def _turn(
         self,
@@ -286,9 +305,10 @@ class Trials:
         _forget_peak(bundle)
         outputs: list[tuple[str, int]] = []
         seconds = self._seconds(bundle, options, lines, outputs)
-        times = [self._seconds(bundle, options, [line]) for line in lines[:_ALONE]] if alone else []
+        single = [line for line in lines if line.strip()][:_ALONE] if alone else []
+        times = [self._seconds(bundle, options, [line]) for line in single]
         memory = self._memory(bundle, opened.before)
-        use_threads(self.models[self.reference.model].threads)
+        use_threads(self._threads(self.reference))
         first = not trial.seconds
         return replace(
             trial,
@@ -318,6 +338,7 @@ class Trials:
         """The opened model of the reference, and its options."""
         model = self.models[self.reference.model]
         options = decoding_of(self.reference, model)
+        use_threads(self._threads(self.reference))
         opened = open_model(model.directory, device=model.device, dtype=options.dtype, languages=self.languages)
         check_identity(opened, model.identity, model.directory)
         warn_of_single_lines(opened)
@@ -325,9 +346,8 @@ class Trials:
 
     def _memory(self, bundle: Bundle, before: int | None) -> int | None:
         """Return the peak memory since `_forget_peak`, without what was resident ``before`` the model was opened."""
-        if bundle.device.type == "cuda":
-            return int(torch.cuda.max_memory_allocated(bundle.device))
-        peak = peak_resident_bytes()
+        on_device = bundle.device.type == "cuda"
+        peak = int(torch.cuda.max_memory_allocated(bundle.device)) if on_device else peak_resident_bytes()
         return None if peak is None or before is None or self._floor is None else self._floor + max(peak - before, 0)
 
 
@@ -338,6 +358,11 @@ class _OpenedModel:
     bundle: Bundle
     before: int | None
     threads: int
+
+
+def _resident(device: torch.device) -> int | None:
+    """Return the bytes that are resident now, of a GPU those on it."""
+    return int(torch.cuda.memory_allocated(device)) if device.type == "cuda" else resident_bytes()
 
 
 def _forget_peak(bundle: Bundle) -> None:

@@ -15,6 +15,14 @@ def test_what_is_written_is_read() -> None:
     assert Budget.parse() == Budget() and not Budget().limits
 
 
+@pytest.mark.parametrize("within", ["bleu -0.5", "ter +1.25", "chrf -0"])
+def test_a_budget_is_read_from_its_own_options(within: str) -> None:
+    budget = Budget.parse(within, "123456789kB", "1.5GiB", "0.2ms")
+    given = dict(zip(budget.options()[::2], budget.options()[1::2], strict=True))
+    assert Budget.parse(*(given[f"--{name}"] for name in ("within", "memory", "size", "latency"))) == budget
+    assert Budget.parse(within).options() == ["--within", within]
+
+
 def test_what_exceeds_a_limit_is_named_with_its_share() -> None:
     budget = Budget(memory=100, latency=0.02)
     assert budget.excess({"memory": 150, "latency": 0.01, "size": 10**9}) == {"memory": 0.5}
@@ -33,6 +41,10 @@ def test_what_exceeds_a_limit_is_named_with_its_share() -> None:
         ({"memory": "300"}, "--memory: '300' is no number"),
         ({"size": "0MB"}, "--size: '0MB' is no number"),
         ({"latency": "20MB"}, "--latency: '20MB' is no number"),
+        ({"memory": "0.0001kB"}, "--memory: '0.0001kB' is no number"),
+        ({"size": f"{'9' * 400}MB"}, "--size: '9"),
+        ({"latency": f"0.{'0' * 320}1us"}, "--latency: '0.0"),
+        ({"within": f"bleu -{'9' * 400}"}, "is not a metric and a difference"),
     ],
 )
 def test_what_is_not_understood_is_refused(given: dict[str, str], named: str) -> None:

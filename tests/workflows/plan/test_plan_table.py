@@ -36,6 +36,27 @@ def notes(*turns: Sequence[float], chosen: int, dropped: bool = False) -> list[s
     return list(table.report().notes)
 
 
+def test_more_errors_are_worse_and_are_told_as_they_are() -> None:
+    """TER of the second candidate is higher: the words, the table and its rounds show the same difference."""
+    metric, settings = METRICS["ter"], ScoringOptions(("ter",)).settings(language=None)
+    outputs = (LINES, [LINES[0], "the dog"])
+    best, worse = (statistics(lines, [LINES], settings)[0] for lines in outputs)
+    compared = [compare_statistics([(each, best)], PairedTest())[0] for each in (best, worse)]
+    names = [PlanCandidate("half"), PlanCandidate("half").at("beam", 1)]
+    rows = [
+        PlanRow(name, PlanTrial(lines, 9, [1.0], [1.0]), each, Finding((1.0,), -each.difference.value), 10, {})
+        for name, lines, each in zip(names, outputs, compared, strict=True)
+    ]
+    lost = compared[1].difference.value
+    seen = {row.candidate: (2, row.finding) for row in rows}
+    text, scoring = TestText("dev", Path("dev.en"), Path("dev.de")), ScoringOptions(("ter",))
+    table = PlanTable(text, metric, scoring, Budget("ter", 100.0), rows, rows[1], True, set(), seen)
+    report = table.report()
+    assert lost > 0 and report.notes[0].endswith(f"TER {lost:+.2f} from the best")
+    assert [each.column("difference") for each in report.tables] == [[0.0, lost]] * 2
+    assert rows[1].misses(Budget("ter", 0.5), metric) == [f"TER {lost:+.2f} from the best"]
+
+
 def test_of_the_reference_no_speed_is_said() -> None:
     assert notes([0.92], chosen=0)[0] == "chosen: half: chrF2 +0.00 from the best"
     assert notes([1.0], [1.5], chosen=1)[0].startswith("chosen: half, beam 1: 1.50 times the speed of half, chrF2 ")

@@ -157,6 +157,9 @@ class ReportData:
         translates = "reference" in reads or ("target" in reads and asked.target is None)
         if translates and asked.beam_size is not None:
             words += ["--beam-size", str(asked.beam_size)]
+        if reads or name == "contrast":  # the others read no text
+            codes = {"--source-language": asked.source_language, "--target-language": asked.target_language}
+            words += [word for option, code in codes.items() if code is not None for word in (option, code)]
         return shlex.join([*words, *map(str, options)])
 
     @property
