@@ -90,8 +90,8 @@ class BlockSentence:
 
     @property
     def is_blank(self) -> bool:
-        """True if a side is empty or only spaces, which are tokens to some tokenizers."""
-        return any(not ids or not text.strip(" ") for ids, text in zip(self.ids, self.texts, strict=True))
+        """True if a side is empty or only white space, which is tokens to some tokenizers."""
+        return any(not ids or not text.strip() for ids, text in zip(self.ids, self.texts, strict=True))
 
 
 @dataclass(frozen=True)

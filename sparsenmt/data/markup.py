@@ -23,8 +23,8 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from sparsenmt.data.tokenizers.spans import Span
@@ -33,9 +33,10 @@ from sparsenmt.data.word_spaces import is_unspaced, is_word_part
 from sparsenmt.errors import UserError, printable
 
 _TAG = re.compile(
-    r"""<!--.*?-->|<(?P<close>/?)(?P<name>[A-Za-z_][\w.:-]*)"""
+    r"""<!--|<(?P<close>/?)(?P<name>[A-Za-z_][\w.:-]*)"""
     r"""(?P<rest>(?:\s(?:[^<>"'/]|/(?!>)|"[^"]*"|'[^']*')*)?)(?P<empty>/?)>"""
 )
+_COMMENT_END = "-->"
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});", re.ASCII)
 _VOID = frozenset(
     {
@@ -44,6 +45,7 @@ _VOID = frozenset(
     }
 )
 _HINT = "Close every tag in its line, in order; write &lt; for a < that begins no tag."
+_DEEPEST = 100  # open tags: elements are placed by recursion
 
 
 @dataclass(frozen=True)
@@ -82,11 +84,15 @@ class MarkedText:
     def without_start(self, length: int) -> MarkedText:
         """Return the same without the first characters of the text, which are no part of what is translated."""
 
-        def moved(each: Element) -> Element:
-            begin, end = max(each.begin - length, 0), max(each.end - length, 0)
-            return replace(each, begin=begin, end=end, children=tuple(map(moved, each.children)))
+        def moved(elements: Iterable[Element]) -> tuple[Element, ...]:
+            places = ((each, max(each.begin - length, 0), max(each.end - length, 0)) for each in elements)
+            return tuple(
+                replace(each, begin=begin, end=end, children=moved(each.children))
+                for each, begin, end in places
+                if end or not each.kept  # otherwise nothing is left of the part
+            )
 
-        return replace(self, text=self.text[length:], elements=tuple(map(moved, self.elements)))
+        return replace(self, text=self.text[length:], elements=moved(self.elements))
 
 
 @dataclass
@@ -102,23 +108,27 @@ class _OpenTag:
 def read_markup(line: str, where: str) -> MarkedText:
     """Divide a line with tags into its text and its elements.
 
-    Tags of HTML that are never closed, such as ``<br>``, and comments are empty elements. A ``<`` or ``&`` that begins
-    no tag or entity is text.
+    Comments are empty elements, and so are tags of HTML that are never closed, such as ``<br>``, in a line without
+    such a closing tag, as XML may have. A ``<`` or ``&`` that begins no tag or entity is text.
 
     Args:
         where: the line in messages.
 
     Raises:
-        UserError: a tag is not closed, or closes none.
+        UserError: a tag is not closed, or closes none, or too many are open.
     """
-    text, stack, last = "", [_OpenTag("", "", 0)], 0
-    for match in _TAG.finditer(line):
+    text, stack, last, tags = "", [_OpenTag("", "", 0)], 0, list(_tags(line))
+    closed = {match["name"] for match, _ in tags if match["close"]}
+    for match, end in tags:
         text += _unescaped(line[last : match.start()])
-        last, tag, name = match.end(), match[0], match["name"]
-        if name is None or match["empty"] or (name.lower() in _VOID and not match["close"]):
+        last, tag, name = end, line[match.start() : end], match["name"]
+        if name is None or match["empty"] or (name.lower() in _VOID and name not in closed):
             stack[-1].children.append(Element(len(text), len(text), tag))
         elif not match["close"]:
             stack.append(_OpenTag(name, tag, len(text)))
+            if len(stack) > _DEEPEST + 1:
+                what = f"more than {_DEEPEST} tags are open at {printable(tag)}"
+                raise UserError(what, where=where, hint="Leave out tags around others.")
         elif stack[-1].name != name:
             wanted = f", where <{printable(stack[-1].name)}> is open" if len(stack) > 1 else ", and none is open"
             raise UserError(
@@ -135,6 +145,18 @@ def read_markup(line: str, where: str) -> MarkedText:
     return MarkedText(line, text + _unescaped(line[last:]), tuple(stack[0].children), escaped=True)
 
 
+def _tags(line: str) -> Iterator[tuple[re.Match[str], int]]:
+    """Yield the tags and comments of a line, in order, with their ends: a comment is matched up to ``<!--``."""
+    place, last = 0, line.rfind(_COMMENT_END)
+    while match := _TAG.search(line, place):
+        place = match.end()
+        if match["name"] is None and place <= last:
+            place = line.index(_COMMENT_END, place) + len(_COMMENT_END)
+        elif match["name"] is None:
+            continue  # no comment: nothing ends it
+        yield match, place
+
+
 def _unescaped(text: str) -> str:
     """Replace entities by what they stand for, and what is no part of a line by spaces."""
     return _ENTITY.sub(lambda match: html.unescape(match[0]).replace("\n", " ").replace("\r", " "), text)
@@ -145,26 +167,24 @@ def keep_parts(marked: MarkedText, patterns: Sequence[re.Pattern[str]]) -> Marke
 
     A tag inside such a part is moved to its beginning or end.
     """
-    found: list[Span] = []
+    parts: list[Span] = []  # rising, and apart
     for pattern in patterns:
         for match in pattern.finditer(marked.text):
             begin, end = match.span()
-            if begin < end and not any(a < end and begin < b for a, b in found):
-                found.append((begin, end))
-    if not found:
-        return marked
-    parts = sorted(found)
+            place = bisect_left(parts, (begin, end))
+            before, after = parts[place - 1 : place], parts[place : place + 1]
+            if begin < end and all(last <= begin for _, last in before) and all(end <= first for first, _ in after):
+                parts.insert(place, (begin, end))
     moved = [_outside(each, parts) for each in marked.elements]
-    for begin, end in parts:
-        moved = _with_part(moved, Element(begin, end, kept=True))
-    return replace(marked, elements=tuple(moved))
+    return replace(marked, elements=_with_parts(moved, parts)) if parts else marked
 
 
 def _outside(element: Element, parts: Sequence[Span]) -> Element:
     """Return an element whose ends lie in none of the parts."""
 
     def part_at(place: int) -> Span | None:
-        return next(((a, b) for a, b in parts if a < place < b), None)
+        number = bisect_left(parts, (place, place))
+        return next((part for part in parts[max(number - 1, 0) : number] if place < part[1]), None)
 
     first, last = part_at(element.begin), part_at(element.end)
     begin = element.begin if first is None else first[0]
@@ -173,14 +193,18 @@ def _outside(element: Element, parts: Sequence[Span]) -> Element:
     return replace(element, begin=begin, end=end, children=children)
 
 
-def _with_part(elements: Sequence[Element], part: Element) -> list[Element]:
-    """Return elements with a kept part in the innermost one that holds it; the first of several."""
-    for i, each in enumerate(elements):
-        if not each.kept and each.begin <= part.begin and part.end <= each.end and each.closing:
-            inner = replace(each, children=tuple(_with_part(each.children, part)))
-            return [*elements[:i], inner, *elements[i + 1 :]]
-    place = bisect_left([each.begin for each in elements], part.begin)
-    return [*elements[:place], part, *elements[place:]]
+def _with_parts(elements: Sequence[Element], parts: Sequence[Span]) -> tuple[Element, ...]:
+    """Return elements with kept parts, each in the innermost one that holds it; the first of several."""
+    left, found = list(parts), list[Element]()
+    for each in elements:
+        first = bisect_left(left, each.begin, key=lambda part: part[0])
+        last = bisect_right(left, each.end, key=lambda part: part[1])
+        if each.closing and first < last:
+            each = replace(each, children=_with_parts(each.children, left[first:last]))
+            del left[first:last]
+        found.append(each)
+    own = (Element(begin, end, kept=True) for begin, end in left)
+    return tuple(sorted((*own, *found), key=lambda each: each.begin))
 
 
 def units_of(text: str) -> list[Span]:
@@ -227,22 +251,22 @@ class _Transfer:
         self._links: list[list[int]] = [[] for _ in self._target]  # unit of the translation -> linked source units
         for i, j in links:
             self._links[j].append(i)
-        taken: list[Span] = []
+        free = [(0, len(text))]
         for part in _kept_parts(marked.elements):  # a part that the translation has is linked to it and nothing else
-            if (same := self._verbatim(part, _gaps((0, len(text)), taken))) is not None:
-                taken.append(same)
+            if (same := self._verbatim(part, free)) is not None:
+                _take(free, same)
                 for j in self._units_within(same):
                     self._links[j] = list(self._covered(part))
 
     def children(self, elements: Sequence[Element], inside: Span, parent: Span) -> tuple[_Placed, ...]:
         """Place elements within a part of the translation, which its parent covers; ``parent``: in the source."""
-        found: dict[int, _Placed] = {}
+        found, free = dict[int, _Placed](), [inside]
         sizes = [len(self._covered(each)) for each in elements]
         order = sorted(range(len(elements)), key=lambda n: (not elements[n].kept, not sizes[n], sizes[n], n))
         for n in order:
-            free = _gaps(inside, [(each.begin, each.end) for each in found.values()])
-            begin, end = self._place(elements[n], free, inside, parent)
             own = elements[n]
+            begin, end = self._place(own, free, inside, parent)
+            _take(free, (begin, end))
             inner = self.children(own.children, (begin, end), (own.begin, own.end))
             found[n] = _Placed(own, begin, end, inner)
         return tuple(sorted((found[n] for n in range(len(elements))), key=lambda each: (each.begin, each.end)))
@@ -260,12 +284,14 @@ class _Transfer:
         if element.kept and (same := self._verbatim(element, free)) is not None:
             return same
         covered = self._covered(element)
+        if not covered:
+            return self._point(covered, free, inside)
         votes = [self._vote(j, covered) for j in range(len(self._target))]
         best: tuple[int, int, int, int] = (0, 0, 0, 0)  # sum, less its length, first unit, last unit
         for gap in free:
             best = max(best, _best_run(votes, self._units_within(gap)), key=lambda run: (run[0], run[1]))
         if best[0] <= 0:
-            return self._point(covered, free)
+            return self._point(covered, free, inside)
         first, last = best[2], best[3]
         (gap,) = (each for each in free if each[0] <= self._target[first][0] < each[1])
         return self._widened(element, first, last, gap, inside, parent, votes)
@@ -332,7 +358,7 @@ class _Transfer:
                 place = self._text.find(part, place + 1, gap[1])
         return None
 
-    def _point(self, covered: range, free: Sequence[Span]) -> Span:
+    def _point(self, covered: range, free: Sequence[Span], inside: Span) -> Span:
         """Return an empty place: after what is linked to the unit before the element, or before that after it."""
         units = [j for gap in free for j in self._units_within(gap)]
         by_source: dict[int, list[int]] = {}
@@ -346,7 +372,7 @@ class _Transfer:
         elif after is not None:
             place = self._target[by_source[after][0]][0]
         else:
-            place = free[0][0] if covered.start == 0 else free[-1][1]
+            place = inside[0 if covered.start == 0 else 1]
         return place, place
 
     def written(self, placed: Sequence[_Placed], begin: int, end: int) -> Iterator[str]:
@@ -382,13 +408,12 @@ def _kept_parts(elements: Sequence[Element]) -> Iterator[Element]:
         yield from _kept_parts(each.children)
 
 
-def _gaps(inside: Span, taken: Sequence[Span]) -> list[Span]:
-    """Return the parts of a place that are not taken; two that touch are apart."""
-    found, begin = [], inside[0]
-    for a, b in sorted(taken):
-        found.append((begin, max(a, begin)))
-        begin = max(b, begin)
-    return [*found, (begin, inside[1])]
+def _take(free: list[Span], place: Span) -> None:
+    """Remove a place from rising gaps, none of which is empty; what it divides stays apart, even if it is empty."""
+    number = bisect_right(free, place[0], key=lambda gap: gap[0]) - 1
+    if number >= 0 and place[0] <= free[number][1]:
+        begin, end = free[number]
+        free[number : number + 1] = [gap for gap in ((begin, place[0]), (place[1], end)) if gap[0] < gap[1]]
 
 
 def _best_run(votes: Sequence[int], units: range) -> tuple[int, int, int, int]:

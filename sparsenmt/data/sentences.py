@@ -9,6 +9,7 @@ too long is divided at other punctuation, then between words, then inside words,
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Container, Iterable, Sequence
 
 Span = tuple[int, int]
@@ -16,8 +17,9 @@ Count = Callable[[Sequence[str]], Sequence[int]]
 """Texts -> their numbers of tokens."""
 
 _CLOSING = r"[\"'”’»)\]」』）]*"
-_END = re.compile(rf"(?:[.!?…]+{_CLOSING}(?=\s)|[。！？．]+{_CLOSING})\s*")
-_PAUSE = re.compile(r"(?:[,;:–—]+[\"'”’»)\]]*(?=\s)|[、，；：])\s*")
+# A run of marks is tried from its beginning alone: from each mark, a long run would take the square of its length.
+_END = re.compile(rf"(?:(?<![.!?…؟۔।॥])[.!?…؟۔।॥]+{_CLOSING}(?=\s)|[。！？．]+{_CLOSING})\s*")
+_PAUSE = re.compile(r"(?:(?<![,;:–—،؛])[,;:–—،؛]+[\"'”’»)\]]*(?=\s)|[、，；：])\s*")
 _SPACE = re.compile(r"\s+")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(\"'„“«])(?:\w|\d{1,2}|\w+(?:\.\w+)+|mrs?|ms|messrs|dr|prof|st|sr|jr|no|nr|art|abs|vgl|hr|fr|mme|mlle)\.$",
@@ -68,7 +70,8 @@ def _shorter(
     if tokens <= most or span[1] - span[0] <= 1:
         return [span]
     if step == len(_UNITS):
-        middle = sum(span) // 2
+        middle = sum(span) // 2  # or behind it: a combining mark stays with its letter
+        middle = next((i for i in range(middle, span[1]) if unicodedata.category(text[i])[0] != "M"), middle)
         halves = _measured(text, _cut(text, span, [middle]), count)
         return [each for half in halves for each in _shorter(text, half, count, most, inside, step)]
     ends = (found.end() for found in _UNITS[step].finditer(text, *span))

@@ -1,12 +1,14 @@
 """A glossary: terms of the source language and what they are in the target language, found in source lines.
 
-A term is found where its words stand in the line, whole and in its order; spaces between them do not count. A term that
-is written in lower case matches any case, another one its own. Scanning from the left, the longest term is taken, and
-the next one begins behind it; a term that occurs twice in what is translated at once counts once.
+A term is found where its words stand in the line, whole and in its order; spaces between them do not count, and an
+accent may be composed or not. A term that is written in lower case matches any case, another one its own. Scanning from
+the left, the longest term is taken, and the next one begins behind it; a term that occurs twice in what is translated
+at once counts once.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.data.text import StrPath, read_lines
+from sparsenmt.data.tokenizers.spans import Span
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
 from sparsenmt.data.vocabulary import UNK
 from sparsenmt.data.word_spaces import is_letter, word_spans
@@ -91,6 +94,9 @@ class Glossary:
                 hint = "Write a source term, one tab, and its target term."
                 raise UserError("the line does not have two columns", where=where, hint=hint)
             words, tokens = _words(columns[0]), known_tokens(columns[1], tokenizer, most, where)
+            if not tokens:
+                what = f"the target vocabulary has no token for '{printable(columns[1])}'"
+                raise UserError(what, where=where, hint="Write a target term with letters.")
             term = Term(columns[0], columns[1], tokens, bonus, edges)
             same = self._terms.setdefault(tuple(word.lower() for word in words), {})
             if same.setdefault(words, term).target != term.target:
@@ -107,7 +113,7 @@ class Glossary:
     def find(self, text: str) -> tuple[Term, ...]:
         """Return the terms of a line, at each of their places, in their order."""
         spans, found, begin = word_spans(text), list[Term](), 0
-        words = tuple(text[slice(*span)] for span in spans)
+        words = _texts(text, spans)
         lower = tuple(word.lower() for word in words)
         while begin < len(words):
             for end in range(min(begin + self._longest, len(words)), begin, -1):
@@ -169,7 +175,12 @@ def known_tokens(text: str, tokenizer: Tokenizer, most: int, where: str) -> tupl
 
 
 def _words(text: str) -> tuple[str, ...]:
-    return tuple(text[begin:end] for begin, end in word_spans(text))
+    return _texts(text, word_spans(text))
+
+
+def _texts(text: str, spans: Iterable[Span]) -> tuple[str, ...]:
+    """Return the words at these places, composed (NFC): an accent may be a character of its own on one side alone."""
+    return tuple(unicodedata.normalize("NFC", text[begin:end]) for begin, end in spans)
 
 
 def needed_tokens(terms: Sequence[Term]) -> int:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sparsenmt.data.tokenizers.spans import Span
 from sparsenmt.data.word_spaces import is_unspaced
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, printable
 
 _LINK = re.compile(r"(\d{1,6})([-?])(\d{1,6})", re.ASCII)
 _WORD = re.compile(r"\S+")
@@ -51,7 +51,7 @@ def parse_links(line: str, where: str, sizes: tuple[int, int] | None = None, uni
         if match is None or (sizes is not None and not (link[0] < sizes[0] and link[1] < sizes[1])):
             beside = "" if sizes is None else f" in {sizes[0]} source and {sizes[1]} target {unit}"
             raise UserError(
-                f"'{item}' is no pair of places{beside}",
+                f"'{printable(item[:40])}' is no pair of places{beside}",
                 where=where,
                 hint=f"Number the {unit} of both sides from 0, source first, as in `0-0 1-2`.",
             )

@@ -73,9 +73,9 @@ class AttentionHeads:
             (max(self.heads, default=1), len(names), "head"),
         ):
             if number > most:
-                count = f"{most} {what}{'' if most == 1 else 's'}{' that run' if what != 'head' else ''}"
+                runs = "" if what == "head" else " or does not run"
                 hint = f"Name one from 1 to {most}."
-                raise UserError(f"{what} {number} does not exist: there are {count}", where=where, hint=hint)
+                raise UserError(f"{what} {number} does not exist{runs}: the last one is {most}", where=where, hint=hint)
 
 
 LAST_LAYER = AttentionHeads()

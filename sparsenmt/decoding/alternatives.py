@@ -6,6 +6,7 @@ the most probable ones are taken; each output is completed by the search, and ou
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,7 @@ from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import text_windows
-from sparsenmt.data.vocabulary import EOS
+from sparsenmt.data.vocabulary import EOS, UNK
 from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source
 from sparsenmt.decoding.scores import never
@@ -43,7 +44,8 @@ class Alternative:
 
 @dataclass(frozen=True)
 class LineAlternatives:
-    """The alternatives in a line, the most probable first; none if the translation has not as many words.
+    """The alternatives in a line, the most probable first; none if the translation has not as many words, or the word
+    is one of its target prefix.
 
     Args:
         translation: the best one.
@@ -98,7 +100,8 @@ def find_alternatives(
     for batch in text_windows(lines, window, lambda line: len(line.text)):
         found = list(translate_lines(bundle, batch, options, window=len(batch)))
         prefixes = [_words_before(each, position) for each in found]
-        places = [i for i, each in enumerate(found) if not each.source.empty and prefixes[i] is not None]
+        most = bundle.max_target_length
+        places = [i for i, each in enumerate(found) if _is_free(each.source, prefixes[i], most)]
         sources, own = [found[i].source for i in places], [prefixes[i] or [] for i in places]
         tried = _next_tokens(bundle, sources, own, options, _TRIED * count)
         begun = [
@@ -112,7 +115,7 @@ def find_alternatives(
             words[i].setdefault(word, Alternative(word, probability, each))
         for each, prefix, others in zip(found, prefixes, words, strict=True):
             kept = tuple(others.values())[:count]
-            yield LineAlternatives(each, position, each.tokenizer.decode(prefix or []), kept, prefix is not None)
+            yield LineAlternatives(each, position, _text(each, 0, len(prefix or [])), kept, prefix is not None)
         if advance:
             advance(len(batch))
 
@@ -126,10 +129,21 @@ def _words_before(found: TranslatedLine, position: int) -> list[int] | None:
     return [token for token, number in zip(tokens, numbers, strict=True) if number < position - 1]
 
 
+def _is_free(source: SourceLine, prefix: Sequence[int] | None, most: int) -> bool:
+    """Return True if other tokens may follow these: an output holds ``most``, and begins with its target prefix."""
+    return prefix is not None and not source.empty and len(source.prefix) <= len(prefix) < most
+
+
 def _word_at(found: TranslatedLine, position: int) -> str:
-    tokens = found.hypotheses[0].tokens
-    numbers = word_ids(tokens, found.tokenizer).tolist()
-    return found.tokenizer.decode([token for token, own in zip(tokens, numbers, strict=True) if own == position - 1])
+    numbers = word_ids(found.hypotheses[0].tokens, found.tokenizer).tolist()
+    return _text(found, bisect_left(numbers, position - 1), bisect_left(numbers, position))
+
+
+def _text(found: TranslatedLine, begin: int, end: int) -> str:
+    """Return the text of some tokens of the best output, with what is copied in place of unknown ones."""
+    best = found.hypotheses[0]
+    copied = best.copied[best.tokens[:begin].count(UNK) :]
+    return found.tokenizer.decode(best.tokens[begin:end], copied)
 
 
 @torch.inference_mode()

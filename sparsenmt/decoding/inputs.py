@@ -39,7 +39,7 @@ class SourceLine:
 
     Args:
         number: the line's number in its text, from 0.
-        ids: tokens and `</s>`, in their frame; `</s>` alone for a line of nothing but spaces.
+        ids: tokens and `</s>`, in their frame; `</s>` alone for a line of nothing but white space.
         cut: number of tokens beyond `Bundle.max_source_length`, which are left out.
         whole: of a part of a long line, the line; `text` is the part, with the tags of the line before it.
         part: of a part, its number in the line, from 0.
@@ -75,7 +75,7 @@ class SourceLine:
 
     @property
     def empty(self) -> bool:
-        """True for a line of nothing but spaces."""
+        """True for a line of nothing but white space."""
         return self.kept == 0
 
     @property
@@ -160,7 +160,7 @@ def read_sources(
     Args:
         prompts: True if a language model continues them: spaces alone are tokens, too.
         long: ``split`` gives several sources with one number for a line beyond `Bundle.whole_lengths`, unless tags are
-            given for it; ``refuse`` refuses such a line.
+            given for it; ``refuse`` refuses every line beyond them.
 
     Raises:
         UserError: the model does not have the language of a tag; or a line is refused.
@@ -176,11 +176,11 @@ def read_sources(
             framed = [frames.of_line(line.text, options, f"line {line.number + 1:,}") for line in part]
         encoded = bundle.tokenizers.source.encode_batch([text for _, text in framed])
         for line, (own, text), ids in zip(part, framed, encoded, strict=True):
-            if not prompts and not text.strip(" "):  # some tokenizers make a token of a space
+            if not prompts and not text.strip():  # some tokenizers make tokens of spaces, or of \r
                 ids = []
             frame = usual if own is None else own
             terms = terms_behind(line.terms, len(line.text) - len(text))
-            if long != "cut" and len(ids) > whole and line.tags is None:
+            if long != "cut" and len(ids) > whole and (long == "refuse" or line.tags is None):
                 parts = _read_parts(bundle, replace(line, text=text, terms=terms), frame, refuse=long == "refuse")
                 if parts:
                     result += parts

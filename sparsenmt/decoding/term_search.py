@@ -106,6 +106,8 @@ class _Sentence:
 
     def stands_at_end(self, hypothesis: _Open) -> WordEdges | None:
         """The edges of words, where a term stands at the end of a hypothesis that the next token may take back."""
+        if len(hypothesis.tokens) < len(self._prefix):
+            return None
         pairs = zip(self._terms, hypothesis.progress, strict=True)
         return next((term.edges for term, count in pairs if count == len(term.tokens)), None)
 

@@ -120,7 +120,7 @@ def _load(source: str, module: str, kind: Kind | None, name: str | None, load: C
 
 def _explained(error: BaseException, source: str, module: str) -> UserError:
     """Return the message for a module that fails when it is imported, with the line of it that did."""
-    place = _place(error, module) or source
+    place = line_of(error, module) or source
     hint = _OF_VARIABLE if source.startswith(VARIABLE) else _OF_ENTRY
     if isinstance(error, ModuleNotFoundError):
         return UserError(
@@ -133,7 +133,7 @@ def _explained(error: BaseException, source: str, module: str) -> UserError:
     return failure.failure(f"the plugin {source}", error, place, hint)
 
 
-def _place(error: BaseException, module: str) -> str | None:
+def line_of(error: BaseException, module: str) -> str | None:
     """Return the file and line of a module's package where an error was raised; None: it did not run."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{error.filename}:{error.lineno}"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import traceback
 from pathlib import Path
 from types import ModuleType
 
 from sparsenmt.errors import UserError
 from sparsenmt.plugins.failure import failure
+from sparsenmt.plugins.modules import line_of
 from sparsenmt.sparsity import registry
 from sparsenmt.sparsity.registry import Method
 
@@ -68,19 +68,9 @@ def _load_module(place: str) -> ModuleType:
         hint = "Name a Python file, put the module's folder on PYTHONPATH, or install what it imports."
         raise UserError(f"there is no module '{error.name}'", where=place, hint=hint) from None
     except Exception as error:
-        raise failure(f"the module {name}", error, _line_of(error) or place, "Correct the module.") from None
+        raise failure(f"the module {name}", error, line_of(error, name) or place, "Correct the module.") from None
     own = getattr(module, "__file__", None)
     if is_file and (own is None or Path(own).resolve() != path.resolve()):
         hint = "Rename the file: another module with its name comes first."
         raise UserError(f"`import {name}` finds {own or 'a built-in module'}", where=place, hint=hint)
     return module
-
-
-def _line_of(error: Exception) -> str | None:
-    """Return the innermost file and line of an error in a module's own code."""
-    if isinstance(error, SyntaxError) and error.filename is not None:
-        return f"{error.filename}:{error.lineno}"
-    inner = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith("<")]
-    package = os.path.dirname(os.path.dirname(__file__))
-    own = [each for each in inner if not each.filename.startswith((package, os.path.dirname(importlib.__file__)))]
-    return f"{own[-1].filename}:{own[-1].lineno}" if own else None

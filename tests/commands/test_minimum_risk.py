@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import sacrebleu
 
+from sparsenmt.recipe.schema import Decoding
+from sparsenmt.workflows.decoding import minimum_risk
 from tests.commands.support import Run
 
 LINES = [b"a dog", b"the black cat sees two birds", b"", b"we sing", b"two dogs see a bird"]
@@ -82,3 +86,14 @@ def test_the_n_best_are_different_texts_by_utility(command: Run) -> None:
 )
 def test_what_is_refused(refused: Callable[..., str], arguments: list[str], said: str) -> None:
     assert said in refused("decode", "model", *arguments, stdin=text(LINES))
+
+
+def test_a_resumed_run_has_the_same_model_of_a_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minimum_risk, "Utility", lambda metric, language: None)
+    bundle: Any = SimpleNamespace(recipe=SimpleNamespace(data=SimpleNamespace(target_language="de")))
+    records = []
+    for model in ("first", "second"):
+        monkeypatch.setenv("SPARSENMT_BERTSCORE", model)
+        records.append(minimum_risk.MinimumRisk(bundle, Decoding(beam_size=4), "bertscore", None, 1).record)
+    assert records == [["bertscore", 4, "first"], ["bertscore", 4, "second"]]
+    assert minimum_risk.MinimumRisk(bundle, Decoding(beam_size=4), "chrf", None, 1).record == ["chrf", 4]

@@ -192,6 +192,18 @@ def test_every_line_is_decoded_at_its_depth(command: Run, workspace: Path) -> No
         assert alone.lines == [texts[i] for i in members]
 
 
+def test_an_aligned_line_is_read_at_its_depth(command: Run, refused: Callable[..., str], workspace: Path) -> None:
+    choose_all(workspace)
+    wanted = (*AUTO, "--alignments", "hard")
+    message = refused(*wanted, "--alignment-head", "2")
+    assert "--alignment-head: decoder layer 2 does not exist or does not run: the last one is 1" in message
+    plain = command(*AUTO).lines
+    for head in ((), ("--alignment-head", "1")):
+        result = command(*wanted, *head)
+        assert result.code == 0, result.err
+        assert [line.partition(" ||| ")[0] for line in result.lines] == plain
+
+
 def test_lines_without_words_have_no_depth(command: Run) -> None:
     result = command("decode", "deep", "--depth", "auto", "--json", stdin=b"\nthe old house\n  \n")
     assert [json.loads(line)["hypotheses"][0]["text"] for line in result.lines][::2] == ["", ""]

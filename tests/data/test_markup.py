@@ -41,6 +41,7 @@ def test_a_line_is_divided_into_text_and_elements() -> None:
         ("<b><i>a</b></i>", "</b> closes <b>, where <i> is open"),
         ("<b>a</B>", "</B> closes <B>, where <b> is open"),
         ("</br>", "</br> closes <br>, and none"),
+        ("<br>a<br></br>", "<br> is not closed"),
     ],
 )
 def test_tags_that_are_not_balanced_are_refused(line: str, message: str) -> None:
@@ -157,3 +158,33 @@ def test_a_thousand_tags_take_a_moment_alone() -> None:
     line = "".join(f"<b>w{n}</b> " for n in range(1000)) + "<i " + "'" * 2000
     found = moved(line, " ".join(f"w{n}" for n in range(1000)), " ".join(f"{n}-{n}" for n in range(1000)))
     assert found.count("<b>") == found.count("</b>") == 1000
+
+
+def test_a_void_tag_of_html_that_is_closed_is_one_of_xml() -> None:
+    (found,) = read_markup("a <source>b</source>", "").elements
+    assert (found.begin, found.end, found.opening, found.closing) == (2, 3, "<source>", "</source>")
+
+
+def test_a_comment_needs_its_end() -> None:
+    found = read_markup("<!-- a --> b <!-- <i>c</i> <!--", "")
+    assert found.text == " b <!-- c <!--" and [each.opening for each in found.elements] == ["<!-- a -->", "<i>"]
+
+
+def test_tags_that_are_too_deep_are_refused_and_others_are_not() -> None:
+    line = f"{'<b>' * 100}a{'</b>' * 100}"
+    assert moved(line, "x", "0-0", BRACES) == line.replace("a", "x")
+    with pytest.raises(UserError, match=r"^in, line 3: more than 100 tags are open at <i>"):
+        read_markup(f"{'<b>' * 100}<i>a</i>", "in, line 3")
+
+
+def test_a_kept_part_of_the_start_that_is_not_translated_is_gone() -> None:
+    marked = keep_parts(MarkedText(">>fra<< a {b}", ">>fra<< a {b}"), [re.compile(">>fra<<"), *BRACES])
+    assert transfer(marked.without_start(8), "x {b}", [(0, 0)]) == "x {b}"
+
+
+def test_a_line_of_very_many_tags_and_parts() -> None:
+    """A hundred times these took more than the square of their number."""
+    parts = [re.compile("a")]
+    assert moved("<!--" * 100_000, "x", "0-0") == "x"
+    assert moved("<br>" * 20_000 + "a", "x", "0-0") == "<br>" * 20_000 + "x"
+    assert moved("a " * 20_000, "x", "0-0", parts).count("a") == 20_000

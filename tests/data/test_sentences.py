@@ -33,6 +33,8 @@ def parts(text: str, several: int, most: int, count: object = words) -> list[str
         ("all is lower. still two sentences", ["all is lower.", "still two sentences"]),
         ("a tokenised text . And more .", ["a tokenised text .", "And more ."]),
         ("これは。それは！あれ", ["これは。", "それは！", "あれ"]),
+        ("यह घर है। वह नदी है।", ["यह घर है।", "वह नदी है।"]),
+        ("أين البيت؟ هنا.", ["أين البيت؟", "هنا."]),
     ],
 )
 def test_sentences(text: str, expected: list[str]) -> None:
@@ -71,3 +73,16 @@ def test_nothing_is_lost_and_all_parts_fit(seed: int) -> None:
         assert "".join("".join(found).split()) == "".join(text.split())
         assert all(part and part == part.strip() for part in found)
         assert max(count(found)) <= most
+
+
+def test_a_mark_stays_with_its_letter() -> None:
+    found = parts("กี่" * 5, 0, 6, letters)
+    assert "".join(found) == "กี่" * 5 and all(part[0] == "ก" for part in found)
+
+
+@pytest.mark.parametrize("sign", [".", "—", "?)"])
+def test_a_long_run_of_marks_takes_no_longer_than_its_length(sign: str) -> None:
+    """From each mark of the run to its end, a million marks took hours: the clock of the test is that of all tests."""
+    run = 1_000_000 // len(sign) * sign
+    assert parts(f"One {run}x two.", 0, 2_000_000, letters) == [f"One {run}x two."]
+    assert parts(f"One two {run}x three.", 0, 1, words) == ["One", "two", f"{run}x", "three."]

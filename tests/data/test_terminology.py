@@ -97,3 +97,20 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, tokenizer: Tokenizer, te
     with pytest.raises(UserError) as error:
         glossary(tmp_path, text, tokenizer, most=8)
     assert message in error.value.message and error.value.hint
+
+
+def test_accents_may_be_composed_or_not(tmp_path: Path) -> None:
+    text = ["caf\u00e9 am See", "cafe\u0301 am See"] * 9
+    own = train_tokenizer(TokenizerSection.model_validate({"kind": "word", "vocabulary_size": 50}), text)
+    for source in ("caf\u00e9", "cafe\u0301"):
+        terms = glossary(tmp_path, f"{source}\tcaf\u00e9\n", own)
+        for line in ("Am Caf\u00e9 hier", "Am Cafe\u0301 hier"):
+            (found,) = terms.find(line)
+            assert line[slice(*found.span)].startswith("Caf") and stands(found, "das cafe\u0301 am See", own)
+
+
+def test_a_target_without_tokens_is_refused(tmp_path: Path) -> None:
+    own = train_tokenizer(TokenizerSection.model_validate({"kind": "bpe", "vocabulary_size": 50}), TEXT)
+    assert own.encode("\u200b") == []
+    with pytest.raises(UserError, match=r"terms\.tsv, line 2: the target vocabulary has no token for '\\u200b'"):
+        glossary(tmp_path, "See\tSee\nHaus\t\u200b\n", own)

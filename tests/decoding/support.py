@@ -237,7 +237,8 @@ class TinyBundle:
     @property
     def recipe(self) -> Any:
         documents = None if self.separator is None else SimpleNamespace(separator=self.separator)
-        return SimpleNamespace(data=SimpleNamespace(documents=documents, source_language=self.source_language))
+        data = SimpleNamespace(documents=documents, source_language=self.source_language, is_language_model=False)
+        return SimpleNamespace(data=data)
 
     @property
     def depth(self) -> tuple[int, int]:

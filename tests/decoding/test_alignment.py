@@ -24,6 +24,7 @@ from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.model.sockets import Keys
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.sparsity.softmax import Softmax
+from sparsenmt.workflows.decoding.aligned_output import OutputAligner
 from tests.decoding.support import invented_lines, tiny_bundle
 from tests.decoding.test_ahead import gated_bundle
 
@@ -155,3 +156,11 @@ def test_the_first_member_of_an_ensemble_is_read_with_its_filter() -> None:
         align_targets(bundle, targets, OPTIONS), align_targets(joined, targets, OPTIONS), strict=True
     ):
         assert own.weights == pytest.approx(other.weights, abs=1e-12) and own.alignment == other.alignment
+
+
+def test_a_head_must_run_at_every_depth_that_lines_may_have() -> None:
+    """A line at one decoder layer has no attention of the second."""
+    bundle: Any = tiny_bundle(5)
+    assert OutputAligner.of(bundle, OPTIONS, "2", 9, [(2, 2)]).heads == AttentionHeads((2,))
+    with pytest.raises(UserError, match=r"^--alignment-head: decoder layer 2 does not .* run: the last one is 1"):
+        OutputAligner.of(bundle, OPTIONS, "2", 9, [(2, 2), (1, 1)])

@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from sparsenmt.data.input_line import InputLine, input_lines
+from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.terminology import Term, WordEdges
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
+from sparsenmt.data.vocabulary import UNK
 from sparsenmt.decoding.alternatives import find_alternatives
 from sparsenmt.decoding.inputs import read_sources
 from sparsenmt.decoding.scores import Hypothesis
@@ -81,6 +84,22 @@ def test_a_long_line_is_refused_where_it_stands() -> None:
     with pytest.raises(UserError) as error:
         translate(bundle, input_lines(LINES), long="refuse")
     assert (error.value.where, "30 tokens, or 50 in a sentence" in error.value.message) == ("line 2", True)
+
+
+def test_a_long_line_with_tags_is_refused_too() -> None:
+    bundle, (line,) = divided(tiny_bundle(2)), input_lines([LONG])
+    tagged = replace(line, tags=TaggedSentence(tuple(LONG.split()), ("NN",) * len(LONG.split()), text=LONG))
+    assert len(read_sources(bundle, [tagged], long="split")) == 1
+    with pytest.raises(UserError, match="longer than what the model was trained on"):
+        read_sources(bundle, [tagged], long="refuse")
+
+
+@pytest.mark.parametrize("text", ["\r", "\t", "\u00a0", " \u3000\u2028 "])
+def test_white_space_is_an_empty_line(text: str) -> None:
+    bundle = tiny_bundle(2)
+    assert bundle.tokenizers.source.encode(text)
+    (found,) = translate(bundle, input_lines([text]))
+    assert found.source.empty and found.text == ""
 
 
 def test_gates_of_all_parts_count() -> None:
@@ -183,6 +202,41 @@ def test_alternatives_begin_with_the_words_before_them() -> None:
             )
             assert len({other.word for other in each.found}) == len(each.found)
             assert {other.translation.source.number for other in each.found} <= {each.translation.source.number}
+
+
+def test_alternatives_keep_to_a_target_prefix() -> None:
+    bundle = tiny_bundle(2, kind="word")
+    options = Decoding.model_validate({"beam_size": 2, "max_length_offset": 4, "unknown": "forbid"})
+    prefix = tuple(bundle.tokenizers.target.encode("Haus nie"))
+    lines = [replace(*input_lines(["zwei Katzen"]), prefix=prefix)]
+    for position, count in ((1, 0), (2, 0), (3, 2)):
+        (found,) = find_alternatives(bundle, lines, options, position=position, count=2)
+        assert found.reached and len(found.found) == count
+        assert all(each.translation.text.startswith("Haus nie ") for each in found.found)
+
+
+def test_no_alternative_is_beyond_the_positions() -> None:
+    bundle = tiny_bundle(2, kind="word", max_positions=6, ending=-30.0)
+    options = Decoding.model_validate({"beam_size": 2, "max_length_offset": 9, "unknown": "forbid"})
+    (plain,) = translate_lines(bundle, input_lines(["zwei Katzen"]), options)
+    for position in range(1, 9):
+        (found,) = find_alternatives(bundle, input_lines(["zwei Katzen"]), options, position=position, count=2)
+        assert found.translation.text == plain.text and bool(found.found) == (position <= bundle.max_target_length)
+
+
+def test_alternatives_have_what_is_copied() -> None:
+    bundle = tiny_bundle(2, kind="word")
+    with torch.no_grad():
+        bundle.model.embeddings["output"][UNK] *= 3
+    options = Decoding.model_validate({"beam_size": 2, "max_length_offset": 4, "unknown": "copy"})
+    copied = 0
+    for position in (1, 2, 3):
+        (found,) = find_alternatives(bundle, input_lines(["Wale Wale"]), options, position=position, count=20)
+        for each in found.found:
+            words = each.translation.text.split(" ")
+            assert words[: position - 1] == found.prefix.split(" ")[: position - 1] and words[position - 1] == each.word
+            copied += each.word == "Wale"
+    assert copied
 
 
 def test_sampled_alternatives_do_not_depend_on_the_lines_beside_theirs() -> None:

@@ -189,6 +189,14 @@ def test_a_prefix_counts() -> None:
         assert all(longest_match([*hypotheses[0].tokens, EOS], own) == len(own.tokens) for own in terms)
 
 
+@pytest.mark.parametrize("bonus", [None, 1.0])
+def test_a_term_inside_a_prefix_does_not_leave_it(bonus: float | None) -> None:
+    """Behind a term the best token that leaves its last word is tried; but not where the prefix has another one."""
+    model, options = tiny_model(4, ending=2.0), Decoding.model_validate({"beam_size": 4})
+    (found,) = search(model, options, [(term(5, 7, bonus=bonus),)], [9], required=torch.tensor([[5, 7, 9, 11]]))
+    assert found and all(each.tokens[:4] == [5, 7, 9, 11] for each in found)
+
+
 def test_a_bonus_decides_between_nothing_and_everything() -> None:
     model, options = tiny_model(4, ending=2.0), Decoding.model_validate({"beam_size": 4})
 

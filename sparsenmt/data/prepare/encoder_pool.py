@@ -72,7 +72,7 @@ class BlockEncoder:
         """Return the pairs that are kept; updates ``counts``."""
         sides, (sources, targets) = [], block.texts
         if self.tag is not None:
-            sources = [f"{self.tag} {line}" if line.strip(" ") else line for line in sources]
+            sources = [f"{self.tag} {line}" if line.strip() else line for line in sources]
         for lines, tokenizer in zip((sources, targets), (self.tokenizers.source, self.tokenizers.target), strict=True):
             # A call for each line, unlike one for all, never starts threads.
             sides.append([tokenizer.encode(line) for line in lines] if self.single else tokenizer.encode_batch(lines))

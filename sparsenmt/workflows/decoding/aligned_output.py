@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from sparsenmt.decoding.alignment import (
     target_places,
 )
 from sparsenmt.decoding.translate import TranslatedLine
+from sparsenmt.model.depth_plan import Depth
 from sparsenmt.recipe.schema import Decoding
 
 AlignmentKind = Literal["hard", "soft"]
@@ -66,15 +67,21 @@ class OutputAligner:
     window: int
 
     @classmethod
-    def of(cls, bundle: Bundle, options: Decoding, head: str | None, window: int) -> OutputAligner:
+    def of(
+        cls, bundle: Bundle, options: Decoding, head: str | None, window: int, depths: Sequence[Depth] = ()
+    ) -> OutputAligner:
         """Make the aligner of a model by the head that is named: None: the guided one, or the last layer's mean.
 
+        Args:
+            depths: those that lines may have, where each has its own.
+
         Raises:
-            UserError: the model has no such head.
+            UserError: the model has no such head, or it does not run at one of the depths.
         """
         where = "--alignment-head"
         heads = guided_heads(bundle) if head is None else AttentionHeads.parse(head, where)
-        heads.check(bundle, options, where)
+        for run in [options.at(depth) for depth in depths] or [options]:
+            heads.check(bundle, run, where)
         return cls(bundle, options, heads, window)
 
     def lines(self, translations: Iterable[TranslatedLine], n_best: int) -> Iterator[AlignedLine]:

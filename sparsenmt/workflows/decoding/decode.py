@@ -239,7 +239,8 @@ class _Translator:
         self.aligner = self.marked = None
         if request.aligned:
             self.options = self.options.undivided
-            self.aligner = OutputAligner.of(bundle, self.options, request.alignment_head, self.window)
+            depths = () if self.selector is None else self.selector.depths
+            self.aligner = OutputAligner.of(bundle, self.options, request.alignment_head, self.window, depths)
         if request.markup is not None or request.keep:
             self.marked = MarkedInput(request.markup is not None, request.keep, str(request.input or "stdin"))
             if request.input is not None and request.input.is_file():  # a mistake shows before anything is written
@@ -393,7 +394,7 @@ class _Translator:
             "dtype": dtype_name(self.bundle.dtype),
             "window": self.window,
             "n_best": self.request.n_best,
-            **({} if self.risk is None else {"mbr": [self.request.mbr, self.risk.candidates]}),
+            **({} if self.risk is None else {"mbr": self.risk.record}),
             "json": self.request.as_json,
             **({} if self.aligner is None else {**self.request.aligned, "heads": asdict(self.aligner.heads)}),
             **self.constraints.record(),

@@ -153,7 +153,12 @@ class DecodeRequest(TargetOptions, ModelOptions):
         TargetOptions.check(self)
         if self.documents is not None:
             self.refuse_beside("--documents", "which translates blocks of lines")
-        undivided = {"--documents": self.documents, "--alternatives": self.alternatives, "--mbr": self.mbr}
+        undivided = {
+            "--tags": self.tags,
+            "--documents": self.documents,
+            "--alternatives": self.alternatives,
+            "--mbr": self.mbr,
+        }
         undivided |= {f"--{name}": value for name, value in self.aligned.items()}
         for option, value in undivided.items():
             if self.settings.get("long") == "split" and value is not None:

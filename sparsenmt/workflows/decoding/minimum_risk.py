@@ -6,6 +6,7 @@ seed s + i * 2654435761 (modulo 2^32), so that the first one is that of the seed
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
@@ -19,6 +20,7 @@ from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import WINDOW, TranslatedLine, translate_lines
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.utilities import Utility
+from sparsenmt.metric import METRICS
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.strategy import STRATEGIES
 
@@ -48,6 +50,9 @@ class MinimumRisk:
             raise UserError("minimum Bayes risk needs several candidates, there is one", where="--mbr", hint=hint)
         if n_best > self.candidates:
             raise UserError(f"{n_best} are more than there are candidates", where="--n-best", hint="Lower it.")
+        variable = METRICS[metric].model_variable
+        self.record = [metric, self.candidates, *([os.environ.get(variable)] if variable else [])]
+        """What the choice depends on, beside the candidates themselves, as JSON."""
         self._utility = Utility(metric, bundle.recipe.data.target_language)
 
     def translate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,10 +49,9 @@ class TargetOptions:
         check_companion(self.glossary, "terms")
         if self.glossary_bonus is not None and self.glossary is None:
             raise UserError("is given without --glossary", where="--glossary-bonus", hint="Name the glossary, too.")
-        if self.glossary_bonus is not None and self.glossary_bonus <= 0:
-            raise UserError(
-                f"must be above 0, not {self.glossary_bonus:g}", where="--glossary-bonus", hint="Give it in nats, as 1."
-            )
+        if self.glossary_bonus is not None and not 0 < self.glossary_bonus < math.inf:
+            what = f"must be a number above 0, not {self.glossary_bonus:g}"
+            raise UserError(what, where="--glossary-bonus", hint="Give it in nats, as 1.")
         if self.alternatives is not None and self.alternatives < 1:
             raise UserError(
                 f"must be at least 1, not {self.alternatives}", where="--alternatives", hint="Words count from 1."
