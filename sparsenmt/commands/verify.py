@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @click.option("--source", type=TEXT, help="Text to check on.  [default: lines made from the vocabulary]")
 @count_option("--lines", 16, "Number of lines, from the beginning of the text.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of lines and targets that are made.")
-@click.option("--renew", is_flag=True, help="Verify a model that was changed since it was certified, and replace its certificate.")
+@click.option(
+    "--renew", is_flag=True, help="Verify a model that was changed since it was certified, and replace its certificate."
+)
 @threads_option
 @report_options(plot=None)
 @click.pass_context

@@ -218,7 +218,11 @@ def test_a_changed_weight(command: Run, workspace: Path) -> None:
     weights["decoder.layers.0.self.q.weight"][0, 0] += 1
     model_directory.write_weights(Path("model"), weights, after=12, made_of=[12])  # with a new seal
     result = command("verify", "model", "--lines", "2")
-    assert result.code == 2 and "is not the one that was certified" in result.err and "weights.safetensors differs" in result.err
+    assert (
+        result.code == 2
+        and "is not the one that was certified" in result.err
+        and "weights.safetensors differs" in result.err
+    )
     assert "--renew" in result.err
     assert command("verify", "model", "--lines", "2", "--renew", "--threads", "1").code == 0
 

@@ -173,8 +173,9 @@ def check_certificate(directory: Path, files: Entries) -> None:
         if stored.get(name) != files.get(name)
     }
     if changes:
+        listed = joined([f"{name} {state}" for name, state in changes.items()])
         raise UserError(
-            f"the model is not the one that was certified: {joined([f'{name} {how}' for name, how in changes.items()])}",
+            f"the model is not the one that was certified: {listed}",
             where=str(path),
             hint="Take these files from a copy; if the change was meant, --renew verifies the model as it is now.",
         )
