@@ -52,7 +52,7 @@ class MinimumRisk:
             raise UserError(f"{n_best} are more than there are candidates", where="--n-best", hint="Lower it.")
         variable = METRICS[metric].model_variable
         self.record = [metric, self.candidates, *([os.environ.get(variable)] if variable else [])]
-        """What the choice depends on, beside the candidates themselves, as JSON."""
+        """The settings that the choice depends on, beside the candidates themselves, as JSON."""
         self._utility = Utility(metric, bundle.recipe.data.target_language)
 
     def translate(
