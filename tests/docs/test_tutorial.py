@@ -69,7 +69,7 @@ def test_commands(words: list[str], recipe: Path) -> None:
 
 
 def test_there_are_commands() -> None:
-    assert {words[0] for words in commands()} == {"prepare", "train", "decode", "score", "average"}
+    assert {words[0] for words in commands()} == {"prepare", "train", "decode", "score", "average", "report"}
 
 
 @pytest.mark.thorough

@@ -172,5 +172,5 @@ def test_a_missing_file_is_named(source: Path) -> None:
         read_marian(source)
     shutil.copyfile(source / "decoder.yml", source / "other.yml")
     (source / "decoder.yml").write_text("models: [model.npz]\nvocabs: [vocab.spm, vocab.spm]\nshortlist: 3\n")
-    with pytest.raises(UserError, match="is not the name of a file"):
+    with pytest.raises(UserError, match="shortlist is 3; expected: a list that begins with the name of a file"):
         read_marian(source / "decoder.yml")
