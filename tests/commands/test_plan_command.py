@@ -170,6 +170,20 @@ def test_a_shortlist_of_the_recipe_is_cut_with_the_vocabulary(command: Run, time
     assert set(used) == {decoding.shortlist, "model"}
 
 
+def test_a_vocabulary_that_cannot_be_cut_stays_whole(
+    command: Run, timed: list[Any], table: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def required(self: Any, ids: Any) -> set[int]:
+        raise ValueError("its tokens are the bytes, all of which are needed")
+
+    monkeypatch.setattr(type(open_model("model", device="cpu", dtype=None).tokenizers.source), "required", required)
+    result = command(*PLAN, *CORPUS, "--axis", "vocabulary", "--axis", "dtype")
+    assert result.code == 0, result.err
+    assert "model: its vocabulary is not cut: its tokens are the bytes, all of which are needed" in result.err
+    assert "--axis vocabulary: there is nothing to try" in result.err
+    assert not any("cut" in row["candidate"] for row in table()["tables"]["pareto"])
+
+
 def test_a_cut_vocabulary_at_a_depth_is_that_of_its_layers(
     command: Run, timed: list[Any], table: Any, few: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

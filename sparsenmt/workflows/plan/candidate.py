@@ -33,6 +33,7 @@ class PlanModel:
         corpora: pairs of a source and a target text for shortlists and cut vocabularies; none: these are not tried.
         device: on which it decodes.
         threads: CPU threads where its recipe names none; of those that it uses, fewer are tried.
+        is_cut: False if its vocabularies cannot be cut to the corpora.
     """
 
     label: str
@@ -43,6 +44,7 @@ class PlanModel:
     corpora: tuple[tuple[Path, Path], ...]
     device: torch.device
     threads: int
+    is_cut: bool = True
 
     @property
     def depth(self) -> Depth:
@@ -103,15 +105,16 @@ def _depths(model: PlanModel) -> list[Depth]:
     return [depth for depth in model.depths.depths() if depth != model.depth]
 
 
-def _cut(model: PlanModel) -> list[str]:
-    return [OF_CORPUS] if model.corpora else []
+def _vocabularies(model: PlanModel) -> list[str]:
+    return [OF_CORPUS] if model.corpora and model.is_cut else []
 
 
 def _shortlists(model: PlanModel) -> list[str]:
     """Return no shortlist, the model's own, and that of the corpora, as far as there are such."""
     used = model.recipe.decoding.shortlist or NO_SHORTLIST
     own = [OWN_SHORTLIST] if f"tokenizers/{SHORTLIST}" in model.identity.files else []
-    return [each for each in (NO_SHORTLIST, *own, *_cut(model)) if each != used]
+    made = [OF_CORPUS] if model.corpora else []
+    return [each for each in (NO_SHORTLIST, *own, *made) if each != used]
 
 
 def _dtypes(model: PlanModel) -> list[str]:
@@ -148,7 +151,7 @@ _AXES = (
         lambda depth: {"encoder_layers": depth[0], "decoder_layers": depth[1]},
         lambda depth: f"{depth[0]}+{depth[1]} layers",
     ),
-    Axis("vocabulary", _cut, lambda value: {}, lambda value: "cut vocabulary"),
+    Axis("vocabulary", _vocabularies, lambda value: {}, lambda value: "cut vocabulary"),
     Axis(
         "shortlist",
         _shortlists,

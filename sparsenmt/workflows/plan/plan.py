@@ -18,6 +18,7 @@ from sparsenmt.arguments import from_fields, strings_to_paths
 from sparsenmt.assemble.model import depth_plan
 from sparsenmt.assemble.model_directory import model_identity, read_recipe
 from sparsenmt.data.text import check_readable
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.evaluation.metrics import statistics
@@ -189,7 +190,8 @@ class _Plan:
         recipe = recipe.model_copy(update={"decoding": with_given(recipe.decoding, threads=request.threads)})
         corpora, threads = tuple((*pair,) for pair in request.corpora), torch.get_num_threads()
         plan = depth_plan(recipe.model)
-        return PlanModel(label, directory, recipe, identity, plan, corpora, device, threads)
+        is_cut = bool(corpora) and _can_be_cut(directory)
+        return PlanModel(label, directory, recipe, identity, plan, corpora, device, threads, is_cut)
 
     @cached_property
     def candidates(self) -> list[PlanCandidate]:
@@ -396,6 +398,18 @@ class _Plan:
             if (value := getattr(request, name)) != getattr(PlanRequest, name):
                 words += [f"--{'rounds' if name == 'turns' else name.replace('_', '-')}", value]
         return [*words, "-o", request.output]
+
+
+def _can_be_cut(directory: Path) -> bool:
+    """Return True if the vocabularies of a model can be cut to a text; says why not."""
+    tokenizers = Tokenizers.load(directory / "tokenizers")
+    try:
+        for each in (tokenizers.source, tokenizers.target):
+            each.required(())
+    except ValueError as error:
+        notify(f"{directory}: its vocabulary is not cut: {error}")
+        return False
+    return True
 
 
 def _cost(row: PlanRow) -> tuple[float, ...]:
