@@ -141,11 +141,13 @@ class Beam:
             tokens = self.state.tokens
             begun = tokens.shape[2] > 0
             last = tokens[:, :, -1].reshape(-1, 1) if begun else self._first
-            rows = self.advance(*self.candidates(self.engine.step(last, self.cache)[:, -1]))
-            done = self.done()
-            if bool(done.any()):
+            rows, any_done = self.advance(*self.candidates(self.engine.step(last, self.cache)[:, -1]))
+            if any_done:
+                done = self.done()
                 found.update(self.results(done))
-            self.keep(~done, rows)
+                self.remove(done, rows)
+            else:
+                self.cache.reorder(rows)
         return found
 
     def _greedy_results(self) -> Results:
@@ -182,34 +184,37 @@ class Beam:
         rules = next_rules(state.tokens.view(states.shape[0], -1), self.options, required=required)
         return self.engine.next_tokens(states, state.scores, self.cache, rules, 2 * self.options.beam_size)
 
-    def advance(self, best: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
-        """Take a step; return the cache's rows (B * K), out of B * J, of the hypotheses that continue, in order."""
+    def advance(self, best: Tensor, parents: Tensor, tokens: Tensor) -> tuple[Tensor, bool]:
+        """Take a step, which reads one value from the device.
+
+        Returns:
+            the cache's rows (B * K), out of B * J, of the hypotheses that continue, in order; and True if a sentence
+            is finished.
+        """
         state, k = self.state, self.options.beam_size
         sentences, opened = state.scores.shape
-        state.lengths = state.lengths + 1
         stops = self._ending(parents, tokens)
-        ends = stops.clone()
-        ends[:, k:] = False  # only a hypothesis among the K best ends
-        ends &= best > -math.inf
-        if bool(ends.any()):
-            ranks = (best[:, :k] / self._penalties()).masked_fill(~ends[:, :k], -math.inf)
-            order = torch.cat([state.ended_ranks, ranks], 1).topk(k, -1).indices
-            self._collect(order, self._extended(parents[:, :k], tokens[:, :k]), best[:, :k], ranks)
-            state.ended_count += ends.sum(1)
+        ends = stops[:, :k] & (best[:, :k] > -math.inf)  # only a hypothesis among the K best ends
         # The K best that do not end, in order. There are as many, as each parent ends in one way only.
         order = stops.int().argsort(dim=1, stable=True)[:, :k]
+        state.lengths = state.lengths + 1
+        state.ended_count = state.ended_count + ends.sum(1)
         state.scores = best.gather(1, order).masked_fill(stops.gather(1, order), -math.inf)
+        full = state.limits <= state.lengths
+        any_ends, any_full, any_done = torch.stack([ends.any(), full.any(), self.done().any()]).tolist()
+        if any_ends:
+            ranks = (best[:, :k] / self._penalties()).masked_fill(~ends, -math.inf)
+            chosen = torch.cat([state.ended_ranks, ranks], 1).topk(k, -1).indices
+            self._collect(chosen, self._extended(parents[:, :k], tokens[:, :k]), best[:, :k], ranks)
         parents = parents.gather(1, order)
         state.tokens = self._extended(parents, tokens.gather(1, order))
-        rows = torch.arange(sentences, device=best.device)[:, None] * opened + parents
-        full = state.limits <= state.lengths
-        if bool(full.any()):
+        if any_full:
             # Both are sorted: first the ended hypotheses, then the open ones, then the empty places.
             ranks = (state.scores / self._penalties()).masked_fill(~full[:, None], -math.inf)
             none = torch.cat([state.ended_ranks, ranks], 1) == -math.inf
-            order = none.int().argsort(dim=1, stable=True)[:, :k]
-            self._collect(order, state.tokens, state.scores, ranks)
-        return rows.view(-1)
+            self._collect(none.int().argsort(dim=1, stable=True)[:, :k], state.tokens, state.scores, ranks)
+        rows = torch.arange(sentences, device=best.device)[:, None] * opened + parents
+        return rows.view(-1), any_done
 
     def _ending(self, parents: Tensor, tokens: Tensor) -> Tensor:
         """(B, 2K) bool: the continuations that end their hypothesis."""
@@ -270,14 +275,10 @@ class Beam:
     def _hypothesis(self, start: int, log_probability: float, length: int, columns: list[int]) -> Hypothesis:
         return hypothesis_of(columns[start : start + length], log_probability, self.options, self._prefix)
 
-    def keep(self, going: Tensor, rows: Tensor) -> None:
-        """Reorder the cache to ``rows``, and remove the sentences that are not in ``going`` (B) bool."""
-        if bool(going.all()):
-            self.cache.reorder(rows)
-            return
-        chosen = going.nonzero().squeeze(1)
-        k = self.options.beam_size
-        self.cache.reorder(rows.view(-1, k)[chosen].view(-1))
+    def remove(self, done: Tensor, rows: Tensor) -> None:
+        """Reorder the cache to ``rows`` without those of the sentences in ``done`` (B) bool, which are removed."""
+        chosen = (~done).nonzero().squeeze(1)
+        self.cache.reorder(rows.view(-1, self.options.beam_size)[chosen].view(-1))
         self.cache.keep_sentences(chosen)
         self.state, self._rows = self.state.select(chosen), self._rows[chosen]
 

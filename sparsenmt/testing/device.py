@@ -76,9 +76,8 @@ ALLOWED: Mapping[tuple[Kind, str], tuple[int, str]] = {
     ("address", "sparsity/transformer_xl.py: _vectors"): (STEPS * LAYERS, "identity of a weight: it is not read"),
     ("read", "sparsity/simplex/newton.py: _bend"): (LAYERS, "the smallest alpha decides the formula"),
     # A search: few reads a step, as finished sentences are removed.
-    ("read", "decoding/beam.py: run"): (LENGTH, "whether a sentence is finished, once a step"),
-    ("read", "decoding/beam.py: advance"): (2 * LENGTH, "whether a hypothesis ended, or is full, once a step each"),
-    ("read", "decoding/beam.py: keep"): (2 * LENGTH, "whether sentences are removed, once a step, and which"),
+    ("read", "decoding/beam.py: advance"): (LENGTH, "whether hypotheses or a sentence ended, once a step"),
+    ("read", "decoding/beam.py: remove"): (4, "which sentences stay, once for each that is finished"),
     ("read", "decoding/beam.py: results"): (
         7 * 4,
         "places and six results of finished sentences, once for each sentence",
