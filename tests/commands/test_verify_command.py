@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +24,7 @@ from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.export import to_transformers
 from sparsenmt.native import packing
 from sparsenmt.native.kernels import Kernels, kernels
+from sparsenmt.native.sources import kernel_folder
 from sparsenmt.storage.files import read_sealed, write_sealed
 from sparsenmt.storage.tensors import load_tensors
 from sparsenmt.testing import trained_model
@@ -122,6 +126,26 @@ def test_a_library_that_computes_wrongly(model: Callable[[str], Path], monkeypat
     product = Kernels.product
     monkeypatch.setattr(Kernels, "product", lambda *given, **named: product(*given, **named) * 1.001)
     broken(model("softmax"), "engines")
+
+
+@needs_kernels
+def test_a_damaged_library(model: Callable[[str], Path], tmp_path: Path) -> None:
+    """It is not used, which is said, and the certificate names other numerics than those of the whole library."""
+    directory, folder = model("softmax"), tmp_path / "kernels"
+    shutil.copytree(kernel_folder(), folder)
+    command = [sys.executable, "-m", "sparsenmt", "verify", str(directory), "--lines", "2", "--threads", "1"]
+    made = []
+    for damage in (False, True):
+        for path in folder.glob("*.so") if damage else ():
+            whole = path.read_bytes()
+            middle = len(whole) // 2
+            path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+        environment = {**os.environ, "SPARSENMT_NATIVE_FOLDER": str(folder)}
+        done = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=False)
+        assert done.returncode == 0, done.stderr
+        assert ("not used: damaged" in done.stderr) == damage
+        made.append(read_sealed(directory / "certificate.json")["asked"]["numerics"])
+    assert made[0] != made[1]
 
 
 def test_a_cache_that_forgets(model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
