@@ -25,22 +25,15 @@ from torch import Tensor
 
 from sparsenmt.data.terminology import Term, WordEdges
 from sparsenmt.data.vocabulary import EOS
+from sparsenmt.decoding.beam import BeamSearch
 from sparsenmt.decoding.scores import Hypothesis, forbid, length_penalty
-from sparsenmt.decoding.strategies import EncodedBatch, ErrorContext, Results, Strategy
+from sparsenmt.decoding.strategies import EncodedBatch, ErrorContext, Results
 from sparsenmt.engine.contract import Engine
 from sparsenmt.recipe.schema import Decoding
 
 
-class TermSearch(Strategy):
+class TermSearch(BeamSearch):
     """Beam search for sentences with terms, `EncodedBatch.terms`."""
-
-    name = "beam"
-    penalizes_length = True
-    keeps_prefixes = True
-
-    @property
-    def width(self) -> int:
-        return self.options.beam_size
 
     def search(self, engine: Engine, batches: Iterable[EncodedBatch], naming: ErrorContext) -> Iterator[Results]:
         for batch in batches:
