@@ -87,7 +87,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "assemble": (1_820, 0),
     "commands": (3_550, 0),
     "data": (9_780, 0),
-    "decoding": (4_300, 0),
+    "decoding": (4_290, 0),
     "depth_selector": (1_140, 0),
     "engine": (2_430, 0),
     "evaluation": (3_200, 0),
@@ -101,9 +101,9 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "report": (2_520, 0),
     "sparsity": (3_090, 920),
     "storage": (1_700, 0),
-    "testing": (3_240, 0),
+    "testing": (3_250, 0),
     "training": (2_900, 0),
-    "workflows": (13_250, 0),
+    "workflows": (13_270, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 
@@ -131,7 +131,7 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 78_070,
+    "lines": 78_080,
     "kernel_importers": 1,
 }
 """Number -> its greatest value as long as it misses its bar. One that reaches its bar is taken out."""

@@ -71,7 +71,6 @@ class FakeDevice:
         self.events: list[Event] = []
         self._cuda: set[int] = set()  # storages
         self._made_by: torch.device = CPU  # the device that a factory in progress was asked for
-        self._uploads: set[int] = set()
         self._function_mode = _FunctionMode(self)
         self.quiet = False
 
