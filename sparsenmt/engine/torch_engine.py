@@ -147,11 +147,15 @@ class TorchEngine:
     ) -> Continuations:
         """`next_tokens` with ``pick``: scores (B, 1); NaN for all sentences if any normalizer is not finite."""
         normalizer = log_normalizer(logits, self.kernels)
-        if not bool(normalizer.isfinite().all()):
+        sound = normalizer.isfinite().all()
+        if logits.device.type != "cpu":  # reading would wait for the device: some token is picked
+            logits = logits.masked_fill(~sound, 0.0)
+        elif not bool(sound):
             none = scores.new_zeros(scores.shape, dtype=torch.long)
             return torch.full_like(scores, torch.nan), none, none
         picked = pick(_forbid(rules, rules.tokens, rules.required, logits))[:, None]
-        return scores + (logits.gather(1, picked) - normalizer), torch.zeros_like(picked), picked
+        totals = (scores + (logits.gather(1, picked) - normalizer)).masked_fill(~sound, torch.nan)
+        return totals, torch.zeros_like(picked), picked
 
     def _best(
         self, states: Tensor, scores: Tensor, gathered: GatheredRows | None, rules: NextRules, width: int

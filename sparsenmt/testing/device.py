@@ -83,7 +83,6 @@ ALLOWED: Mapping[tuple[Kind, str], tuple[int, str]] = {
         "places and six results of finished sentences, once for each sentence",
     ),
     ("read", "decoding/beam.py: sentence_numbers"): (1, "numbers of the sentences, once a search"),
-    ("read", "engine/torch_engine.py: _picked"): (4 * LENGTH, "whether scores are finite, once a step, and a draft"),
     ("read", "decoding/single_hypothesis.py: extend_hypotheses"): (3 * (2 * LENGTH + 6 * 4), "as in beam search"),
     ("read", "decoding/sampling.py: picker"): (1, "length of the random numbers, once a search"),
     ("upload", "decoding/sampling.py: make_sampler"): (1, "random numbers, once a search"),

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch.optim import AdamW
 
+from sparsenmt.engine.contract import NextRules
 from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.errors import UserError
 from sparsenmt.model.transformer import Transformer
@@ -32,7 +33,7 @@ from sparsenmt.testing.device import (
     run_segments,
     without_kernels,
 )
-from sparsenmt.testing.fake_device import FakeDevice, Kind, WrongDeviceError
+from sparsenmt.testing.fake_device import CUDA, FakeDevice, Kind, WrongDeviceError
 from tests.conformance.cases import plugs
 from tests.conformance.support import each
 from tests.toys import tag_filter
@@ -126,6 +127,22 @@ def test_plants_are_found(part: Part, damage: Callable[[DeviceRun], None], monke
         else:
             RUNS[part](run)
             assert any("a_copy_to_the_cpu" in line for line in undeclared([(part, fake.counts())]))
+
+
+def test_logits_that_are_not_finite_are_not_read() -> None:
+    """Some token is picked, and no sentence has a score."""
+    fake = FakeDevice()
+    move = prepare(Case((), "pre"), fake)
+    with without_kernels(), fake.running():
+        engine = TorchEngine(move().model.eval())
+        logits, scores = torch.zeros(2, 9, device=CUDA), torch.zeros(2, 1, device=CUDA)
+        logits[1, 3] = torch.nan
+        rules = NextRules(torch.zeros(2, 0, dtype=torch.long, device=CUDA), lambda values, _: values)
+        fake.events.clear()
+        totals, _, tokens = engine._picked(logits, scores, rules, lambda values: values.argmax(1))
+        assert not fake.counts()
+        with fake.unrecorded():
+            assert totals.isnan().all() and tokens.tolist() == [[0], [0]]
 
 
 def test_cudnn_is_not_asked_for_attention(monkeypatch: pytest.MonkeyPatch) -> None:
