@@ -31,7 +31,7 @@ KERNEL_TESTS := tests/native/test_kernels.py tests/native/test_steps.py tests/na
 # One thread a process: the test processes share the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: help venv kernels demo wheel release plugin test test-all test-slow processors sanitize mutants lint check format bench gpu docs claims gallery site demo-corpus clean distclean
+.PHONY: help venv kernels demo wheel release plugin test test-all test-slow processors triton sanitize mutants lint check format bench gpu docs claims gallery site demo-corpus clean distclean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /|/' | while IFS='|' read -r name text; do \
@@ -86,6 +86,12 @@ test-slow: venv  ## Run the slow tests, with the corpora in SPARSENMT_DATA
 
 processors: venv  ## Kernels of all instruction sets; AVX2 and NEON in an emulator (qemu), where installed
 	@$(PYTEST) -m slow --timeout 1200 tests/native/test_compilers.py tests/native/test_emulated.py
+
+# Triton stands beside the environment, whose build of PyTorch for CPUs has none. Older interpreters fail with NumPy 2.4.
+triton: $(STAMP)  ## Test the kernels in Triton, which are for GPUs, in its interpreter on the CPU
+	@"$(BIN)/python" -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/triton \
+		"triton>=3.9,<4"
+	@TRITON_INTERPRET=1 PYTHONPATH=build/triton $(PYTEST) tests/gpu/test_blockwise_entmax.py
 
 # The sanitizers' libraries, those of the compiler that builds the kernels, must be loaded before all others.
 SANITIZED := SPARSENMT_NATIVE_FLAGS="-g -O1 -fno-omit-frame-pointer -fno-sanitize-recover=all \

@@ -58,6 +58,8 @@ REASONS = {
     **{f"sparsenmt.engine.native_{each}coder": "one call in place of layer by layer" for each in ("de", "en")},
     "sparsenmt.recipe.checks": "what keys of a recipe mean together; `load` reads them one by one",
     "sparsenmt.recipe.data_sections": "the sections about data; `schema` has the others, and all names",
+    "sparsenmt.sparsity.simplex.blockwise": "attention on a GPU: no transform in it",
+    "sparsenmt.sparsity.simplex.function": "the function itself, which kernels and packages are compared with",
     "sparsenmt.sparsity.fixed_maps": "the attention maps of the paper, beside the heads that use them",
     "sparsenmt.testing.calls": "how calls of methods are recorded: no property in it",
     "sparsenmt.testing.device": "what a device is asked for in each part of a run, and how often it may be",
@@ -93,13 +95,13 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "evaluation": (3_200, 0),
     "export": (1_760, 0),
     "importers": (3_270, 0),
-    "model": (4_750, 0),
+    "model": (4_770, 0),
     "native": (2_750, 3_090),
     "plugins": (610, 0),
     "process": (1_150, 0),
     "recipe": (4_250, 0),
     "report": (2_520, 0),
-    "sparsity": (3_090, 920),
+    "sparsity": (3_710, 920),
     "storage": (1_700, 0),
     "testing": (3_250, 0),
     "training": (2_900, 0),
@@ -131,7 +133,7 @@ MISSING = "no such class"
 """The number of members of a class that is not there."""
 
 OPEN: dict[str, int | str] = {
-    "lines": 78_080,
+    "lines": 78_720,
     "kernel_importers": 1,
 }
 """Number -> its greatest value as long as it misses its bar. One that reaches its bar is taken out."""

@@ -71,9 +71,17 @@ def attend_masked(
     transform: Transform,
     dropout: float,
     operators: Operators = PYTORCH,
+    *,
+    causal: bool = False,
 ) -> Tensor:
-    """(B, H, Q, E), by a matrix of weights. ``keys`` must be restricted."""
-    weights = weigh(q, k, keys, transform).to(v.dtype)
+    """(B, H, Q, E), by the transform's operator or a matrix of weights.
+
+    ``keys`` must be restricted, but for causality if it is ``causal``.
+    """
+    context = transform.attend(q, k, v, keys, dropout, causal=causal)
+    if context is not None:
+        return context
+    weights = weigh(q, k, restrict(keys, None, True) if causal else keys, transform).to(v.dtype)
     return drop_out(weights, dropout, operators.drop) @ v
 
 

@@ -358,10 +358,11 @@ class MultiHeadAttention(nn.Module):
                 return attend_banded(
                     q, k, v, keys, transform, dropout, pattern=pattern, causal=step.causal, operators=self.operators
                 )
-        keys = restrict(keys, pattern, step.causal)
+        alone = pattern is None and step.causal  # causality alone takes no matrix
+        keys = restrict(keys, pattern, step.causal and not alone)
         if transform.fusable:
             return attend_fused(q, k, v, keys, transform, dropout, causal=False, operators=self.operators)
-        return attend_masked(q, k, v, keys, transform, dropout, self.operators)
+        return attend_masked(q, k, v, keys, transform, dropout, self.operators, causal=alone)
 
     def _tell(self, q: Tensor | None, kv: KeysValues, keys: Keys, step: AttentionStep) -> None:
         keys = restrict(keys, step.pattern, step.causal)

@@ -131,6 +131,18 @@ class Transform(nn.Module):
         """
         raise NotImplementedError
 
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, keys: Keys, dropout: float, *, causal: bool) -> Tensor | None:
+        """Contexts (B, H, Q, E) of q (B, H, Q, E), k and v (B, H, K, E), with scores q k' / sqrt(E), in one operator.
+
+        Args:
+            keys: restricted, but for causality if it is ``causal``.
+            dropout: of the weights.
+
+        Returns:
+            None where there is no such operator: then `forward` makes a matrix of weights.
+        """
+        return None
+
     def logged(self) -> Mapping[str, Tensor]:
         """Values for the training log, by name: (H), one for each learned head; empty: there are none."""
         return {}

@@ -17,9 +17,9 @@ import torch
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
-from sparsenmt.model.sockets import Keys, Transform
+from sparsenmt.model.sockets import Transform
 from sparsenmt.sparsity.registry import MethodPlace, Options, register
-from sparsenmt.sparsity.simplex.function import entmax
+from sparsenmt.sparsity.simplex.transform import EntmaxTransform
 
 NAME = "entmax"
 LOW, SPAN = 1.01, 0.99  # range of learned alphas: from LOW to LOW + SPAN
@@ -77,18 +77,19 @@ def alpha_of(logits: Tensor) -> Tensor:
     return LOW + SPAN * torch.sigmoid(logits)
 
 
-class Entmax(Transform):
+class Entmax(EntmaxTransform):
     """One alpha for all heads."""
 
     def __init__(self, alpha: float) -> None:
         super().__init__()
         self.fixed = alpha
 
-    def forward(self, scores: Tensor, keys: Keys) -> Tensor:
-        return entmax(scores, self.fixed, keys.visible(), keys.counts)
+    @property
+    def alphas(self) -> float:
+        return self.fixed
 
 
-class AdaptiveEntmax(Transform):
+class AdaptiveEntmax(EntmaxTransform):
     """A learned alpha for each head. The parameter ``alpha`` holds the logits a: (heads), or (1) where heads share.
 
     Args:
@@ -111,9 +112,6 @@ class AdaptiveEntmax(Transform):
 
     def logged(self) -> Mapping[str, Tensor]:
         return {"alpha": self.alphas}
-
-    def forward(self, scores: Tensor, keys: Keys) -> Tensor:
-        return entmax(scores, self.alphas, keys.visible(), keys.counts)
 
 
 @register(

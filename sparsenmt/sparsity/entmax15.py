@@ -4,18 +4,16 @@ from softmax to sparsemax. In Transformers: Correia, Niculae and Martins 2019, s
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from sparsenmt.model.sockets import Keys, Transform
 from sparsenmt.sparsity.registry import Options, register
-from sparsenmt.sparsity.simplex.function import entmax
+from sparsenmt.sparsity.simplex.transform import EntmaxTransform
 
 
-class Entmax15(Transform):
+class Entmax15(EntmaxTransform):
     """max(0, score / 2 - tau)^2 * count, with the tau at which a row's mass is 1."""
 
-    def forward(self, scores: Tensor, keys: Keys) -> Tensor:
-        return entmax(scores, 1.5, keys.visible(), keys.counts)
+    @property
+    def alphas(self) -> float:
+        return 1.5
 
 
 @register("transform", "entmax15")

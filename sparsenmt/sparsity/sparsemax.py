@@ -4,18 +4,16 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from sparsenmt.model.sockets import Keys, Transform
 from sparsenmt.sparsity.registry import Options, register
-from sparsenmt.sparsity.simplex.function import entmax
+from sparsenmt.sparsity.simplex.transform import EntmaxTransform
 
 
-class Sparsemax(Transform):
+class Sparsemax(EntmaxTransform):
     """max(0, score - tau) * count, with the tau at which a row's mass is 1."""
 
-    def forward(self, scores: Tensor, keys: Keys) -> Tensor:
-        return entmax(scores, 2.0, keys.visible(), keys.counts)
+    @property
+    def alphas(self) -> float:
+        return 2.0
 
 
 @register("transform", "sparsemax")
