@@ -85,11 +85,13 @@ def specification(work: dict[str, Any]) -> Any:
 def main() -> None:
     work = work_from_arguments()
     workers = min(work["side_by_side"], work["threads"])
+    kind, _, index = work.get("device", "cpu").partition(":")
     with tempfile.TemporaryDirectory() as folder:
         specification(work).save(folder)
         translator = ctranslate2.Translator(
             folder,
-            device="cpu",
+            device=kind,
+            device_index=int(index or 0),
             compute_type=work["peer_compute_type"],
             inter_threads=workers,
             intra_threads=work["threads"] // workers,

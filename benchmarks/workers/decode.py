@@ -17,6 +17,7 @@ from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.side_by_side import run_side_by_side
 from sparsenmt.engine.build import build, fastest_dtype
 from sparsenmt.model.protocol import Source
+from sparsenmt.process.devices import pick_device
 from sparsenmt.recipe import schema
 from workers.coins import Coins, coins
 from workers.model import random_model
@@ -27,7 +28,8 @@ DTYPES = {"auto": None, "fp32": torch.float32, "bf16": torch.bfloat16, "int8": t
 def main() -> None:
     work = work_from_arguments()
     torch.set_num_threads(work["threads"])
-    model = random_model(work)
+    device = pick_device(work.get("device", "cpu"))
+    model = random_model(work).to(device)
     dtype = DTYPES[work["our_dtype"]] or fastest_dtype(model)
     engine = build(model, dtype, final=True)
     sources = [[*source, EOS] for source in decoding_sources(work)]
@@ -44,9 +46,10 @@ def main() -> None:
     @torch.inference_mode()
     def translate(start: int) -> list[list[Hypothesis]]:
         batch = sources[start : start + rows]
-        features = {} if kept is None else {"kept": kept[start : start + rows]}
-        memory = engine.encode(Source(*pad(batch), features), compact=True).memory
-        return beam_search(engine, memory, torch.full((len(batch),), length), options)
+        features = {} if kept is None else {"kept": kept[start : start + rows].to(device)}
+        tokens, valid = (each.to(device) for each in pad(batch))
+        memory = engine.encode(Source(tokens, valid, features), compact=True).memory
+        return beam_search(engine, memory, torch.full((len(batch),), length, device=device), options)
 
     def repeat() -> None:
         starts = range(0, len(sources), rows)

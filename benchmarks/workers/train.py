@@ -62,7 +62,7 @@ def set_up(work: dict[str, Any]) -> tuple[Transformer, MasterWeights, torch.opti
     device = pick_device(work.get("device", "cpu"))
     model = random_model(work).to(device)
     model.train()
-    use_operators(model, TrainingOperators(torch.device("cpu")))
+    use_operators(model, TrainingOperators(device))
     weights = MasterWeights(model, pick_dtype(work["our_dtype"], device))
     optimizer = make_optimizer(weights, Optimizer())
     for group in optimizer.param_groups:

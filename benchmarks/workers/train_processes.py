@@ -48,17 +48,17 @@ def main() -> None:
         for update in updates:
             own = update[rank::size]
             mine = UpdateTotals.of(own)
-            sums = workers.sum([mine.target_tokens, mine.source_tokens, mine.sentences], CPU)
+            sums = workers.sum([mine.target_tokens, mine.source_tokens, mine.sentences])
             totals = UpdateTotals(*(int(each) for each in sums))
             buckets.begin_update()
             loss = 0.0
             for number, batch in enumerate(own):
                 buckets.begin_batch("plain", last=number == len(own) - 1)
-                loss += accumulate_gradients(model, batch, objective, totals).loss
+                loss += float(accumulate_gradients(model, batch, objective, totals).loss)
                 buckets.end_batch()
                 weights.collect()
             late = buckets.start_rest()
-            loss, any_late = workers.sum([loss, float(late)], CPU)
+            loss, any_late = workers.sum([loss, float(late)])
             buckets.finish(late=any_late > 0)
             clip_gradients(parameters, 1.0, "total")
             optimizer.step()
@@ -66,11 +66,11 @@ def main() -> None:
             weights.publish()
 
     def repeat() -> None:
-        workers.sum([1.0], CPU)  # tells the others to begin
+        workers.sum([1.0])  # tells the others to begin
         train()
 
     if rank > 0:
-        while workers.sum([0.0], CPU)[0]:
+        while workers.sum([0.0])[0]:
             train()
         return
     serve(
@@ -78,7 +78,7 @@ def main() -> None:
         units=sum(batch.target_tokens for batch in batches),
         repeat=repeat,
     )
-    workers.sum([0.0], CPU)
+    workers.sum([0.0])
     for other in others:
         other.wait(timeout=60)
 

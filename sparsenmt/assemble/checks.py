@@ -30,7 +30,7 @@ from sparsenmt.model.sockets import ContentPattern
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.process.devices import device_memory
 from sparsenmt.recipe import schema
-from sparsenmt.recipe.load import RecipeLike, load
+from sparsenmt.recipe.load import RecipeLike, load, plain_values
 from sparsenmt.recipe.resolve import Overrides
 from sparsenmt.sparsity import registry
 
@@ -57,7 +57,7 @@ def load_recipe(recipe: RecipeLike, overrides: Overrides = ()) -> schema.Recipe:
     if isinstance(recipe, schema.Recipe):
         if not overrides:
             return recipe
-        recipe = recipe.model_dump(mode="json", by_alias=True)
+        recipe = plain_values(recipe)
     return load(recipe, registry.methods(), overrides, check_recipe)
 
 

@@ -19,6 +19,7 @@ from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.tokenizers.frame import NO_FRAMES, Frame, FramePair
 from sparsenmt.data.tokenizers.sampled_division import SampledDivision
 from sparsenmt.data.vocabulary import PAD
+from sparsenmt.process.devices import upload
 
 _POOL_BATCHES = 100  # batches in a pool: large enough for little padding, small enough to stay random
 
@@ -82,14 +83,16 @@ class Batch:
         """Number of examples B."""
         return len(self.indices)
 
-    def to(self, device: torch.device | str) -> Batch:
+    def tensors(self) -> list[Tensor]:
+        """Return the tensors of the batch."""
+        return [*(value for value in vars(self).values() if isinstance(value, Tensor)), *self.features.values()]
+
+    def to(self, device: torch.device) -> Batch:
         """Copy the batch to a device."""
-
-        def move(tensor: Tensor) -> Tensor:
-            return tensor.to(device, non_blocking=True)
-
-        own: dict[str, Any] = {name: move(value) for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return replace(self, features={name: move(values) for name, values in self.features.items()}, **own)
+        own: dict[str, Any] = {
+            name: upload(value, device) for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
+        return replace(self, features={name: upload(values, device) for name, values in self.features.items()}, **own)
 
 
 class EpochBatches(Sequence[IndexBatch]):

@@ -58,6 +58,11 @@ class _Dropout(torch.autograd.Function):
         return dropped, grads[0] if of_residual else None, None, None
 
 
+def _draws_bits(x: Tensor) -> bool:
+    """Return True on a CPU, but for code that PyTorch compiles: that draws its own random numbers."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def dropout(x: Tensor, probability: float, drop: Drop = plain_drop) -> Tensor:
     """Zero random elements of x and scale up the others; only for training.
 
@@ -66,7 +71,7 @@ def dropout(x: Tensor, probability: float, drop: Drop = plain_drop) -> Tensor:
     if not probability:
         return x
     dropped = round(probability * LEVELS)
-    if x.device.type != "cpu" or dropped >= LEVELS:
+    if not _draws_bits(x) or dropped >= LEVELS:
         return F.dropout(x, probability)
     result: Tensor = _Dropout.apply(x, None, dropped, drop)  # type: ignore[no-untyped-call]
     return result
@@ -75,8 +80,8 @@ def dropout(x: Tensor, probability: float, drop: Drop = plain_drop) -> Tensor:
 def add_with_dropout(residual: Tensor, x: Tensor, probability: float, drop: Drop = plain_drop) -> Tensor:
     """``residual + dropout(x)``, of the same shape and dtype, in one pass on a CPU."""
     dropped = round(probability * LEVELS)
-    fits = x.device.type == "cpu" and 0 < dropped < LEVELS and residual.dtype == x.dtype and residual.shape == x.shape
-    if not fits:
+    fits = 0 < dropped < LEVELS and residual.dtype == x.dtype and residual.shape == x.shape
+    if not (fits and _draws_bits(x)):
         return residual + dropout(x, probability, drop)
     result: Tensor = _Dropout.apply(x, residual, dropped, drop)  # type: ignore[no-untyped-call]
     return result

@@ -48,7 +48,7 @@ class Operators:
         """
         if _plain_is_faster(q, k, dropout):
             return self._attend_plain(q, k, v, mask, dropout, causal)
-        if q.device.type == "cuda":
+        if q.device.type == "cuda" and not torch.compiler.is_compiling():
             avoid_cudnn_attention()
         if mask is None and causal:
             return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -58,6 +59,13 @@ def device_memory(device: torch.device) -> int | None:
     return min((limit for limit in limits if limit > 0), default=None)
 
 
+def upload(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on a device; to a GPU it is copied from pinned memory, so that nothing waits for the copy."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
 def may_hold(condition: Tensor) -> bool:
     """Return False if a bool tensor is False everywhere; on a device True, as the answer would have to be waited for.
 
@@ -74,6 +82,43 @@ def avoid_cudnn_attention() -> None:
     other code of the process may have chosen anew, and ``torch.nn.attention.sdpa_kernel`` restores what was before it.
     """
     torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+_CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
+
+
+@contextmanager
+def deterministic_algorithms(wanted: bool, where: str = "training.deterministic") -> Iterator[None]:
+    """Let PyTorch's operators give the same results in every run while a block runs; False: as they were set.
+
+    cuBLAS needs an environment variable for it. It stays: cuBLAS reads it once, when CUDA starts.
+
+    Args:
+        where: the key that asks for it.
+
+    Raises:
+        UserError: CUDA was started without the variable; or an operator of the block has no such algorithm.
+    """
+    if not wanted:
+        yield
+        return
+    if os.environ.get(_CUBLAS) not in (":4096:8", ":16:8"):
+        if torch.cuda.is_initialized():
+            problem, hint = f"CUDA was started without {_CUBLAS}=:4096:8", "Set the variable before the program starts."
+            raise UserError(problem, where=where, hint=hint)
+        os.environ[_CUBLAS] = ":4096:8"
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    except RuntimeError as error:
+        operator, found, _ = str(error).partition(" does not have a deterministic implementation")
+        if not found:
+            raise
+        hint = "Set it to false, or train another method."
+        raise UserError(f"PyTorch has no deterministic {operator} here", where=where, hint=hint) from error
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
 def use_threads(wanted: int | None) -> None:

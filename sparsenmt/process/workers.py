@@ -227,7 +227,8 @@ class Workers:
             torch.cuda.set_device(launch.local_rank)
         store = _meet(launch)
         with workers._connected():
-            backend = "nccl" if (exchange or device).type == "cuda" else "gloo"
+            # Numbers of the processes are exchanged on the CPU: no device is waited for.
+            backend = "cpu:gloo,cuda:nccl" if (exchange or device).type == "cuda" else "gloo"
             dist.init_process_group(
                 backend, store=store, rank=launch.rank, world_size=launch.size, timeout=timedelta(seconds=launch.wait)
             )
@@ -274,11 +275,11 @@ class Workers:
             for tensor in tensors:
                 dist.all_reduce(tensor)
 
-    def sum(self, values: list[float], device: torch.device) -> list[float]:
+    def sum(self, values: list[float]) -> list[float]:
         """Element-wise sums over all processes."""
         if self.size == 1:
             return values
-        tensor = torch.tensor(values, dtype=torch.float64, device=device)
+        tensor = torch.tensor(values, dtype=torch.float64)
         with self._connected():
             dist.all_reduce(tensor)
             return tensor.tolist()

@@ -85,6 +85,17 @@ def load_resolved(mapping: Mapping[str, Any], methods: Methods, *, origin: str =
     return _validate(node, methods, [], origin)
 
 
+def plain_values(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as plain values, with every key but the size of training batches where nothing names it.
+
+    `train` chooses it then, by the device.
+    """
+    values = recipe.model_dump(mode="json", by_alias=True)
+    if "batch_tokens" not in recipe.training.model_fields_set:
+        del values["training"]["batch_tokens"]
+    return values
+
+
 def dump(recipe: Recipe) -> str:
     """The resolved recipe as YAML, with every key; `load` reads the same recipe from it."""
     return write(recipe.model_dump(mode="json", by_alias=True))
@@ -105,4 +116,4 @@ def _validate(node: YamlNode, methods: Methods, problems: list[Problem], name: s
     problems = problems + method_problems(node, methods) + misread_booleans(node, Recipe)
     raise_together(problems + contradictions(node, problems), name)
     assert recipe is not None
-    return Recipe.model_validate(fill_defaults(recipe.model_dump(mode="json", by_alias=True), methods))
+    return Recipe.model_validate(fill_defaults(plain_values(recipe), methods))

@@ -184,6 +184,15 @@ class Training(Section):
     compute_dtype: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="Precision of the arithmetic; weights are kept in fp32. `auto`: bf16 if it is native."
     )
+    compile: bool = Field(
+        False,
+        description="Compile the layers with `torch.compile`: updates are faster on a GPU, after minutes at first.",
+    )
+    deterministic: bool = Field(
+        False,
+        description="The same results in every run on a GPU, too, more slowly: PyTorch's deterministic algorithms. A "
+        "method that has none on the device is refused.",
+    )
     threads: PositiveInt | None = Field(None, description="Number of CPU threads. Default: all cores.")
     max_updates: PositiveInt = Field(100_000, description="Largest number of updates.")
     max_epochs: PositiveInt | None = Field(None, description="Largest number of passes over the training data.")
@@ -193,7 +202,9 @@ class Training(Section):
         "included. The last update is validated and saved as always; a schedule that falls to 0 does not reach it.",
     )
     batch_tokens: PositiveInt = Field(
-        4096, description="Largest size of a batch: rows times the longer of the padded source and target lengths."
+        4096,
+        description="Largest size of a batch: rows times the longer of the padded source and target lengths. "
+        "Default on a GPU: 25000, at most `accumulate_tokens`; the run keeps it wherever it goes on.",
     )
     accumulate_tokens: PositiveInt | None = Field(
         None,
@@ -276,7 +287,9 @@ class Training(Section):
         "`average_last`.",
     )
 
-    younger = frozenset({"clip", "freeze", "lora", "max_hours", "guided_alignment", "trackers"})
+    younger = frozenset(
+        {"clip", "compile", "deterministic", "freeze", "lora", "max_hours", "guided_alignment", "trackers"}
+    )
 
     @property
     def falls_to_zero(self) -> bool:

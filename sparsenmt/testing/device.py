@@ -39,6 +39,7 @@ from sparsenmt.training.gradients import (
     accumulate_gradients,
     add_parameter_losses,
     clip_gradients,
+    read_losses,
 )
 from sparsenmt.training.loss import negative_log_likelihood
 from sparsenmt.training.precision import MasterWeights
@@ -55,14 +56,7 @@ LAYERS = 2
 _NEWTON = "Newton's method ends when all rows are close: at most so often in a layer"
 ALLOWED: Mapping[tuple[Kind, str], tuple[int, str]] = {
     # Once a batch or an update.
-    ("read", "training/gradients.py: __init__"): (1, "places of the target tokens"),
-    ("read", "training/gradients.py: token_weights"): (1, "weights of the target tokens"),
-    ("read", "training/gradients.py: accumulate_gradients"): (1, "loss of a batch, for the log and the check"),
-    ("read", "training/gradients.py: add_parameter_losses"): (2, "losses of parameters"),
-    ("read", "training/gradients.py: _backward_encoder"): (4, "a filter's loss, once for each exit"),
-    ("read", "training/gradients.py: _mean_shares"): (8, "a filter's shares, two for each exit"),
-    ("read", "training/gradients.py: clip_gradients"): (1, "the norm: an update that is not finite is skipped"),
-    ("upload", "training/gradients.py: backward"): (8, "shares of the exits"),
+    ("read", "training/gradients.py: read_losses"): (1, "losses, shares and norm: one that is not finite is skipped"),
     ("upload", "model/embeddings.py: forward"): (2, "the table of positions, once"),
     ("upload", "sparsity/pos.py: dropped"): (3, "the categories, once a filter"),
     # Once a batch: compaction makes a memory smaller.
@@ -130,7 +124,7 @@ class DeviceRun:
             corpus=None,
             indices=tuple(range(len(self.target))),
             source_tokens=20,
-            target_tokens=2 * LENGTH,
+            target_tokens=self.target.numel() - 2,
         )
 
 
@@ -185,10 +179,10 @@ def update(run: DeviceRun) -> None:
         optimizer = make_optimizer(weights, Optimizer())
         own = [parameter for parameter in weights.named.values() if parameter.requires_grad]
     totals = UpdateTotals.of([batch])
-    accumulate_gradients(model, batch, Objective(0.1, "tokens", dict.fromkeys(names, 0.5)), totals)
-    add_parameter_losses(model, of_parameters)
+    objective = Objective(0.1, "tokens", dict.fromkeys(names, 0.5))
+    losses = [accumulate_gradients(model, batch, objective, totals), add_parameter_losses(model, of_parameters)]
     weights.collect()
-    clip_gradients(own, 1.0, "total")
+    read_losses(losses, *clip_gradients(own, 1.0, "total"))
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     weights.publish()
@@ -282,8 +276,7 @@ def run_segments(case: Case) -> list[tuple[str, Counts]]:
             objective = Objective(0.0, "tokens", {})
             fake.events.clear()
             _, memory = accumulate_segment_gradients(model, part, part, memory, objective, totals)
-            loss = ("read", "training/segments.py: accumulate_segment_gradients")
-            found.append(("segment", Counter({key: count for key, count in fake.counts().items() if key != loss})))
+            found.append(("segment", fake.counts()))
     return found
 
 

@@ -69,7 +69,7 @@ class FakeDevice:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self._cuda: set[int] = set()  # storages
+        self._cuda: dict[int, torch.UntypedStorage] = {}  # kept, so that no later one has the same number
         self._made_by: torch.device = CPU  # the device that a factory in progress was asked for
         self._function_mode = _FunctionMode(self)
         self.quiet = False
@@ -112,20 +112,24 @@ class FakeDevice:
         """Say where the tensors of a result are."""
         for tensor in tree_leaves(found):
             if isinstance(tensor, Tensor):
-                (self._cuda.add if device.type == "cuda" else self._cuda.discard)(_storage(tensor))
+                number = _storage(tensor)
+                if device.type == "cuda":
+                    with torch._C.DisableTorchFunction():
+                        self._cuda[number] = tensor.untyped_storage()
+                else:
+                    self._cuda.pop(number, None)
 
-    def copied(self, tensor: Tensor, device: torch.device) -> Tensor:
-        """A copy of a tensor on a device; differentiable."""
-        found = tensor.clone()
-        self.label(found, device)
-        return found
+    def labelled(self, tensor: Tensor, device: torch.device) -> Tensor:
+        """The same tensor, from now on on a device."""
+        self.label(tensor, device)
+        return tensor
 
     def moved(self, tensor: Tensor, device: torch.device, what: str) -> Tensor:
         """The tensor on a device: itself, or a copy, which is recorded."""
         if self.device_of(tensor).type == device.type:
             return tensor
         self.record("read" if device.type == "cpu" else "upload", what)
-        return self.copied(tensor, device)
+        return self.labelled(tensor.clone(), device)  # differentiable
 
     def _of_backward(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         """A backward function written in Python: the autograd engine calls it without the mode of functions."""
@@ -312,6 +316,7 @@ _ANSWERS: Mapping[Any, Callable[..., Any]] = {
     Tensor.__array__: _read_array,
     Tensor.data_ptr: _address,
     Tensor.new_tensor: _of_its_own,
+    Tensor.pin_memory: lambda fake, func, args, kwargs: args[0],
 }
 
 

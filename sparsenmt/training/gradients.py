@@ -1,12 +1,13 @@
 """Gradients of one update: exact means over all its batches, with one loss for each pair of exits (design rule 8).
 
+Nothing is read from the device before the end of an update (design rule 18): `read_losses` reads all its numbers.
 Shapes: B sentences, T target positions, S source positions, D model dimension.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -54,13 +55,13 @@ class Objective:
     """Shares of the pairs of exits in the loss of this update; None: those of the model's depth plan."""
 
     def token_weights(self, valid: Tensor, totals: UpdateTotals) -> Tensor:
-        """valid (B, T) -> (N) weight of each token's loss in float64; the weights of an update sum to 1."""
+        """valid (B, T) -> (B, T) weight of each token's loss in float64, 0 at padding; those of an update sum to 1."""
         lengths = valid.sum(1, keepdim=True, dtype=torch.float64)
         if self.normalization == "tokens":
             lengths = torch.full_like(lengths, totals.target_tokens)
         else:
             lengths = lengths * totals.sentences
-        return (1.0 / lengths).expand_as(valid)[valid]
+        return torch.where(valid, 1.0 / lengths, 0.0)
 
     def sentence_weights(self, source_valid: Tensor, totals: UpdateTotals) -> Tensor:
         """source_valid (B, S) -> (B) weight of each sentence in auxiliary losses, float64; an update sums to 1."""
@@ -68,6 +69,27 @@ class Objective:
         if self.normalization == "tokens":
             return lengths / totals.source_tokens
         return torch.full_like(lengths, 1.0 / totals.sentences)
+
+
+@dataclass(frozen=True)
+class BatchLosses:
+    """A `BatchResult` on the device, where nothing waits for it: every number is a scalar in float64."""
+
+    loss: Tensor
+    nll: Tensor
+    auxiliary: Mapping[str, Tensor]
+    closed: Mapping[str, Tensor] = field(default_factory=dict)
+    partial: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def numbers(self) -> list[Tensor]:
+        """Return the numbers, in the order in which `result` takes them."""
+        return [self.loss, self.nll, *self.auxiliary.values(), *self.closed.values(), *self.partial.values()]
+
+    def result(self, numbers: Iterator[float]) -> BatchResult:
+        """Return the result with these numbers, which are taken from an iterator."""
+        loss, nll = next(numbers), next(numbers)
+        parts = ({name: next(numbers) for name in part} for part in (self.auxiliary, self.closed, self.partial))
+        return BatchResult(loss, nll, *parts)
 
 
 @dataclass(frozen=True)
@@ -81,13 +103,27 @@ class BatchResult:
     partial: Mapping[str, float] = field(default_factory=dict)  # the same -> share strictly between 0 and 1
 
 
+def read_losses(batches: Sequence[BatchLosses], *others: Tensor) -> tuple[list[BatchResult], list[float]]:
+    """Read the losses of some batches and other numbers from the device, all of them together.
+
+    Args:
+        others: of any shape, at least one.
+
+    Returns:
+        the results of the batches, and the other numbers one after the other.
+    """
+    tensors = [*(each for batch in batches for each in batch.numbers()), *others]
+    numbers = iter(torch.cat([each.detach().double().flatten() for each in tensors]).tolist())
+    return [batch.result(numbers) for batch in batches], list(numbers)
+
+
 def accumulate_gradients(
     model: TranslationModel,
     batch: Batch,
     objective: Objective,
     totals: UpdateTotals,
     guided: GuidedHead | None = None,
-) -> BatchResult:
+) -> BatchLosses:
     """Add the gradients of one batch, which must be on the model's device.
 
     Encoder exits are detached, so that the decoder's activations of only one exit are alive at a time; one backward
@@ -100,9 +136,8 @@ def accumulate_gradients(
     shares = {n: sum(share for (other, _), share in pairs.items() if other == n) for n in sorted({n for n, _ in pairs})}
     # Losses are summed in fp32, or in float64 if the model computes in it.
     dtype = torch.promote_types(model.output_table.dtype, torch.float32)
-    # Before the encoder's work is queued: both read from the device, which first finishes all that is in its queue.
     weights = objective.token_weights(batch.target_valid, totals).to(dtype)
-    rows = TargetRows(batch.target_output, batch.target_valid, weights)
+    rows = TargetRows(batch.target_output, batch.target_valid, weights, batch.target_tokens)
     encoded = model.encode(Source(batch.source, batch.source_valid, batch.features), exits=tuple(shares))
     sums = torch.zeros(3, dtype=dtype, device=batch.target_output.device)  # loss, nll, guided alignment
     read = batch.target_valid.flip(1).cummax(1).values.flip(1)  # with a prefix that has no loss, which later ones see
@@ -114,7 +149,7 @@ def accumulate_gradients(
         hidden = model.decode(batch.target_input, memory, exits=tuple(own), valid=read)
         alignment = None
         if guided is not None and batch.links is not None:
-            alignment = guided.loss(batch.links, rows.token_weights(batch.target_valid) * shares[n])
+            alignment = guided.loss(batch.links, weights * shares[n])
         more = [] if alignment is None else [alignment.surrogate]
         sums[:2] += rows.backward(model, hidden, own, objective.smoothing, more)
         if alignment is not None:
@@ -125,12 +160,12 @@ def accumulate_gradients(
     sentence_weights = objective.sentence_weights(batch.source_valid, totals).to(dtype)
     auxiliary = _backward_encoder(encoded, states, gradients, objective.auxiliary, sentence_weights, shares)
     closed, partial = _mean_shares(encoded, batch, totals, shares, objective)
-    loss, nll, aligned = sums.tolist()
-    loss += sum(objective.auxiliary[name] * value for name, value in auxiliary.items())
+    loss, nll, aligned = sums.double()
+    loss = loss + sum(objective.auxiliary[name] * value for name, value in auxiliary.items())
     if guided is not None:
-        loss += guided.weight * aligned
+        loss = loss + guided.weight * aligned
         auxiliary[GUIDED_ALIGNMENT] = aligned
-    return BatchResult(loss, nll, auxiliary, closed, partial)
+    return BatchLosses(loss, nll, auxiliary, closed, partial)
 
 
 class TargetRows:
@@ -139,20 +174,14 @@ class TargetRows:
     Args:
         targets: (B, T).
         valid: (B, T) bool.
-        weights: (N) weight of each position's loss.
+        weights: (B, T) weight of each position's loss.
+        count: N.
     """
 
-    def __init__(self, targets: Tensor, valid: Tensor, weights: Tensor) -> None:
-        self.weights = weights
-        self.index = valid.flatten().nonzero().squeeze(1)  # (N) of B * T
-        self.target = targets.flatten()[self.index]
-        self.all = len(self.index) == valid.numel()
-
-    def token_weights(self, valid: Tensor) -> Tensor:
-        """(B, T) bool -> (B, T) the weights in their places, 0 at padding."""
-        return torch.zeros(valid.shape, dtype=self.weights.dtype, device=valid.device).masked_scatter(
-            valid, self.weights
-        )
+    def __init__(self, targets: Tensor, valid: Tensor, weights: Tensor, count: int) -> None:
+        self.count = count
+        self.index = None if count == valid.numel() else _places(valid.flatten(), count)  # (N) of B * T
+        self.target, self.weights = self._gather(targets.flatten()), self._gather(weights.flatten())
 
     def backward(
         self,
@@ -168,13 +197,12 @@ class TargetRows:
             more: further losses of the same forward pass, scalars with their weights.
         """
         flat = {m: states.flatten(0, 1) for m, states in hidden.items()}  # (B * T, D)
-        share = torch.tensor([shares[m] for m in flat], dtype=self.weights.dtype, device=self.weights.device)
-        weights = (share[:, None] * self.weights).flatten()  # (exits * N)
+        weights = torch.cat([shares[m] * self.weights for m in flat])  # (exits * N)
         gathered = torch.cat([self._gather(states.detach()) for states in flat.values()])
         targets = self.target.repeat(len(flat))
         gradient, losses = backward_through_projection(model, gathered, targets, weights, smoothing)
         del gathered
-        parts = gradient.split(len(self.index))
+        parts = gradient.split(self.count)
         roots = [self._scatter(part, states) for part, states in zip(parts, flat.values(), strict=True)]
         del gradient, parts
         trained = [m for m, states in enumerate(flat.values()) if states.requires_grad]
@@ -183,26 +211,34 @@ class TargetRows:
             states = list(flat.values())
             ends = [*(roots[m] for m in trained), *map(torch.ones_like, losses_too)]
             torch.autograd.backward([*(states[m] for m in trained), *losses_too], ends)
-        nll = losses.nll.view(len(flat), -1).sum(1)
-        return torch.stack([losses.loss @ weights, nll @ share])
+        nll = [shares[m] * part.sum() for m, part in zip(flat, losses.nll.split(self.count), strict=True)]
+        return torch.stack([losses.loss @ weights, torch.stack(nll).sum()])
 
     def _gather(self, states: Tensor) -> Tensor:
-        """(B * T, D) -> (N, D)."""
-        return states if self.all else states.index_select(0, self.index)
+        """(B * T, ...) -> (N, ...)."""
+        return states if self.index is None else states.index_select(0, self.index)
 
     def _scatter(self, rows: Tensor, states: Tensor) -> Tensor:
         """(N, D) -> (B * T, D), zero at padding."""
-        return rows if self.all else torch.zeros_like(states).index_copy_(0, self.index, rows)
+        return rows if self.index is None else torch.zeros_like(states).index_copy_(0, self.index, rows)
 
 
-def add_parameter_losses(model: TranslationModel, weights: Mapping[str, float]) -> BatchResult:
+def _places(valid: Tensor, count: int) -> Tensor:
+    """(P) bool, ``count`` times True -> (count) where it is True."""
+    if valid.device.type == "cpu":
+        return valid.nonzero().squeeze(1)
+    return valid.byte().argsort(descending=True, stable=True)[:count]  # `nonzero` would wait, to count
+
+
+def add_parameter_losses(model: TranslationModel, weights: Mapping[str, float]) -> BatchLosses:
     """Add the gradients of the losses that depend on parameters alone: once an update, in one process."""
     found = model.parameter_losses()
     weighted = [weights[name] * value for name, value in found.items() if weights[name] and value.requires_grad]
     if weighted:
         torch.stack(weighted).sum().backward()
-    values = {name: float(value.detach()) for name, value in found.items()}
-    return BatchResult(sum(weights[name] * value for name, value in values.items()), 0.0, values)
+    values = {name: value.detach().double() for name, value in found.items()}
+    none = model.output_table.new_zeros((), dtype=torch.float64)
+    return BatchLosses(none + sum(weights[name] * value for name, value in values.items()), none, values)
 
 
 def _backward_encoder(
@@ -212,14 +248,14 @@ def _backward_encoder(
     weights: Mapping[str, float],
     sentence_weights: Tensor,
     shares: Mapping[int, float],
-) -> dict[str, float]:
+) -> dict[str, Tensor]:
     """Backward through the encoder from all exits and from the filters' losses; returns the mean losses by name."""
     roots, root_gradients = list(states), list(gradients)
-    auxiliary = dict.fromkeys(weights, 0.0)
+    auxiliary = dict.fromkeys(weights, sentence_weights.new_zeros((), dtype=torch.float64))
     for n, decided in encoded.decided.items():
         for name, values in decided.losses.items():
             mean = (values * sentence_weights).sum() * shares[n]
-            auxiliary[name] += float(mean.detach())
+            auxiliary[name] = auxiliary[name] + mean.detach()
             if weights[name] and mean.requires_grad:
                 roots.append(mean)
                 root_gradients.append(torch.full_like(mean, weights[name]))
@@ -230,15 +266,16 @@ def _backward_encoder(
 
 def _mean_shares(
     encoded: Encoded, batch: Batch, totals: UpdateTotals, shares: Mapping[int, float], objective: Objective
-) -> tuple[dict[str, float], dict[str, float]]:
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The batch's contribution to the shares of gates that are 0, and strictly between 0 and 1, as `Decided.shares`."""
-    closed, partial = dict.fromkeys(objective.auxiliary, 0.0), dict.fromkeys(objective.auxiliary, 0.0)
     weight = batch.source_valid.sum(1, dtype=torch.float64) / totals.source_tokens
+    none = weight.new_zeros(())
+    closed, partial = dict.fromkeys(objective.auxiliary, none), dict.fromkeys(objective.auxiliary, none)
     for n, decided in encoded.decided.items():
         part = shares[n] / sum(shares.values())
         for name, found in decided.shares.items():
-            closed[name] = closed.get(name, 0.0) + float((found.closed * weight).sum()) * part
-            partial[name] = partial.get(name, 0.0) + float((found.partial * weight).sum()) * part
+            closed[name] = closed.get(name, none) + (found.closed * weight).sum() * part
+            partial[name] = partial.get(name, none) + (found.partial * weight).sum() * part
     return closed, partial
 
 
@@ -264,26 +301,28 @@ def sample_exit_pairs(plan: DepthPlan, seed: Sequence[int]) -> ExitPairs:
 
 def clip_gradients(
     parameters: Sequence[nn.Parameter], bound: float | None, clip: Literal["total", "tensor", "step"]
-) -> tuple[float, list[float]]:
-    """Clip the gradients of an update; a parameter without one is left out.
+) -> tuple[Tensor, Tensor]:
+    """Clip the gradients of an update on their device; a parameter without one is left out.
 
     With ``step``, gradients stay as they are, and the learning rate of a parameter is scaled instead. So the Adagrad of
     Sukhbaatar et al. 2019 shortens a step by the norm of its gradient, but sums the squares of the gradient itself.
 
     Returns:
-        the norm of the whole gradient before, and the factor of each parameter's learning rate.
+        the norm of the whole gradient before, a scalar; with ``step`` the factor of each parameter's learning rate in
+        float64, otherwise nothing, (0).
     """
-    factors, limit = [1.0] * len(parameters), math.inf if bound is None else bound
+    limit = math.inf if bound is None else bound
     if clip == "total":
-        return float(nn.utils.clip_grad_norm_(parameters, limit)), factors
+        norm = nn.utils.clip_grad_norm_(parameters, limit)
+        return norm, norm.new_empty(0)
     gradients = [torch.zeros((), device=each.device) if each.grad is None else each.grad for each in parameters]
-    norms = torch.stack([torch.linalg.vector_norm(each) for each in gradients]).cpu()  # one copy from the device
+    norms = torch.stack([torch.linalg.vector_norm(each) for each in gradients])
+    total = torch.linalg.vector_norm(norms)
     if clip == "step":
-        factors = [min(limit / (norm + 1e-10), 1.0) for norm in norms.tolist()]
-    elif bound is not None:
-        for parameter in parameters:
-            nn.utils.clip_grad_norm_([parameter], bound)
-    return float(torch.linalg.vector_norm(norms)), factors
+        return total, (limit / (norms.double() + 1e-10)).clamp_max(1.0)
+    for parameter in parameters if bound is not None else ():
+        nn.utils.clip_grad_norm_([parameter], limit)
+    return total, norms.new_empty(0)
 
 
 def fill_missing_gradients(plan: DepthPlan, parameters: Iterable[nn.Parameter]) -> None:

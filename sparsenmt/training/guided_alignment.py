@@ -64,7 +64,7 @@ class GuidedHead:
             return None
         scores, weights, seen = recorded
         wanted = torch.zeros_like(weights)  # (B, T, S)
-        wanted[links[0], links[1], links[2]] = 1.0
+        wanted.index_put_((links[0], links[1], links[2]), wanted.new_ones(()))  # a number would be copied there
         wanted = wanted * seen
         counts = wanted.sum(-1, keepdim=True)
         wanted = wanted / counts.clamp_min(1.0)

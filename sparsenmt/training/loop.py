@@ -23,12 +23,14 @@ from sparsenmt.training.checkpoints import Checkpoint, prune_checkpoints, write_
 from sparsenmt.training.failures import nonfinite_error, open_gates_warning
 from sparsenmt.training.gradient_buckets import GradientBuckets
 from sparsenmt.training.gradients import (
+    BatchLosses,
     BatchResult,
     Objective,
     UpdateTotals,
     add_parameter_losses,
     clip_gradients,
     fill_missing_gradients,
+    read_losses,
     sample_exit_pairs,
 )
 from sparsenmt.training.guided_alignment import NAME as GUIDED_ALIGNMENT
@@ -217,16 +219,19 @@ class Trainer:
         own, signalled = batches.totals, float(self._signals.number is not None)
         passed = time.monotonic() - self._clock if self.workers.is_main_process else 0.0
         counts = [own.target_tokens, own.source_tokens, own.sentences]
-        *sums, progress.elapsed, stop = self.workers.sum([*counts, passed, signalled], self.device)
+        *sums, progress.elapsed, stop = self.workers.sum([*counts, passed, signalled])
         if stop:
             self._stop()
         totals = UpdateTotals(*(int(x) for x in sums))
-        results, result = self._accumulate(batches, totals)
+        losses = self._accumulate(batches, totals)
         parameters = [parameter for parameter in self.weights.named.values() if parameter.requires_grad]
         fill_missing_gradients(self.model.plan, parameters)
-        norm, factors = clip_gradients(parameters, self.options.clip_norm, self.options.clip)
+        # All that an update reads from the device: until here nothing has waited for it.
+        clipped = clip_gradients(parameters, self.options.clip_norm, self.options.clip)
+        results, (norm, *factors) = read_losses(losses, *clipped)
+        result = self._sum(results)
         if not (math.isfinite(result.loss) and math.isfinite(norm)):
-            lines = batches.describe(results)
+            lines = batches.describe(results[: len(batches)])
             if progress.skipped >= self.options.skip_nonfinite:
                 # A method from outside the package may be the reason.
                 wrong = nonfinite_method(self.model.modules(), lambda: self._accumulate(batches, totals))
@@ -235,14 +240,18 @@ class Trainer:
             batches.complete(skipped=True)
             return False
         rate = learning_rate(progress.update + 1, self.options)
-        self._step(rate, dict(zip(parameters, factors, strict=True)))
+        self._step(rate, dict(zip(parameters, factors, strict=False)))
         batches.complete(skipped=False)
         self._report(result, rate, norm, totals, time.perf_counter() - began)
         return True
 
-    def _accumulate(self, batches: UpdateBatches, totals: UpdateTotals) -> tuple[list[BatchResult], BatchResult]:
-        """Add the gradients of this process's batches; returns their losses, and those of the update."""
-        progress, results = self.progress, []
+    def _accumulate(self, batches: UpdateBatches, totals: UpdateTotals) -> list[BatchLosses]:
+        """Add the gradients of this process's batches, and sum them over all processes.
+
+        Returns:
+            the losses of the batches; in the first process also, at the end, those of parameters.
+        """
+        progress, losses = self.progress, []
         weights = loss_weights(self.losses, progress.multipliers, progress.update)
         options, auxiliary = self.options, {k: v for k, v in weights.items() if k not in self._of_parameters}
         pairs = sample_exit_pairs(self.model.plan, (options.seed, progress.update, progress.skipped))
@@ -256,23 +265,24 @@ class Trainer:
                 self._stop()
             last = number == len(batches) - 1 and not self._of_parameters
             self._buckets.begin_batch(tuple(pairs), last=last)
-            results.append(batches.add_gradients(number, objective, totals))
+            losses.append(batches.add_gradients(number, objective, totals))
             self._buckets.end_batch()
             self.weights.collect()
-        everything = list(results)
         if self._of_parameters and self.workers.is_main_process:
-            everything.append(add_parameter_losses(self.model, weights))
+            losses.append(add_parameter_losses(self.model, weights))
             self.weights.collect()
-        return results, self._sum(everything)
+        late = self._buckets.start_rest()
+        self._buckets.finish(late=self.workers.sum([float(late)])[0] > 0)
+        return losses
 
     def _step(self, rate: float, factors: Mapping[torch.nn.Parameter, float]) -> None:
         """Change the weights.
 
         Args:
-            factors: of the learning rate of each parameter.
+            factors: of the learning rate of each parameter; one that is missing has 1.
         """
         for group in self.optimizer.param_groups:
-            group["lr"] = rate * factors[group["params"][0]]
+            group["lr"] = rate * factors.get(group["params"][0], 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         with torch.no_grad():
@@ -314,15 +324,13 @@ class Trainer:
         )
 
     def _sum(self, results: Sequence[BatchResult]) -> BatchResult:
-        """Sum the losses of an update over its batches and over all processes, and its gradients over these."""
-        late = self._buckets.start_rest()
+        """Sum the losses of an update over its batches and over all processes."""
         names = sorted({*self.losses, *([] if self.options.guided_alignment is None else [GUIDED_ALIGNMENT])})
         parts = [("auxiliary", name) for name in names]
         parts += [(part, name) for part in ("closed", "partial") for name in self._of_gates]
         shares = [sum(result.loss for result in results), sum(result.nll for result in results)]
         shares += [sum(getattr(result, part).get(name, 0.0) for result in results) for part, name in parts]
-        loss, nll, any_late, *others = self.workers.sum([*shares[:2], float(late), *shares[2:]], self.device)
-        self._buckets.finish(late=any_late > 0)
+        loss, nll, *others = self.workers.sum(shares)
         found: dict[str, dict[str, float]] = {"auxiliary": {}, "closed": {}, "partial": {}}
         for (part, name), value in zip(parts, others, strict=True):
             found[part][name] = value
@@ -348,7 +356,7 @@ class Trainer:
             except Interrupted:
                 pass  # the values are not used
         signalled = float(self._signals.number is not None and self.workers.is_main_process)
-        *sums, stop = self.workers.sum([*(values[name] for name in names), signalled], self.device)
+        *sums, stop = self.workers.sum([*(values[name] for name in names), signalled])
         if stop:
             self._stop()
         return dict(zip(names, sums, strict=True))

@@ -17,10 +17,11 @@ from sparsenmt.data.streams import EpochSegments, Segment, StreamPlan
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.model.segment_memory import SegmentMemory
+from sparsenmt.process.devices import upload
 from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.schema import Training
 from sparsenmt.training.failures import describe_ranges, nonfinite_batches
-from sparsenmt.training.gradients import BatchResult, Objective, TargetRows, UpdateTotals
+from sparsenmt.training.gradients import BatchLosses, BatchResult, Objective, TargetRows, UpdateTotals
 
 Rows = tuple[int, int]
 """The first stream of a batch, and the one after its last."""
@@ -103,10 +104,10 @@ class SegmentBatches:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def add_gradients(self, number: int, objective: Objective, totals: UpdateTotals) -> BatchResult:
+    def add_gradients(self, number: int, objective: Objective, totals: UpdateTotals) -> BatchLosses:
         """Implement `UpdateBatches.add_gradients`."""
         task = self._task
-        inputs, targets = (each.to(task.device) for each in self._segment.read(*self._rows[number]))
+        inputs, targets = (upload(each, task.device) for each in self._segment.read(*self._rows[number]))
         before = task.memory[number] if task.memory else None
         try:
             result, after = accumulate_segment_gradients(task.model, inputs, targets, before, objective, totals)
@@ -139,7 +140,7 @@ def accumulate_segment_gradients(
     before: SegmentMemory | None,
     objective: Objective,
     totals: UpdateTotals,
-) -> tuple[BatchResult, SegmentMemory]:
+) -> tuple[BatchLosses, SegmentMemory]:
     """Add the gradients of one segment of some streams, (B, T) on the model's device.
 
     Returns:
@@ -151,7 +152,7 @@ def accumulate_segment_gradients(
         shares[exit_] = shares.get(exit_, 0.0) + share
     valid = torch.ones_like(targets, dtype=torch.bool)
     weights = objective.token_weights(valid, totals).to(torch.promote_types(model.output_table.dtype, torch.float32))
-    rows = TargetRows(targets, valid, weights)  # reads from the device: before other work is queued there
+    rows = TargetRows(targets, valid, weights, valid.numel())
     hidden, after = model.read_segment(inputs, before, exits=tuple(shares))
-    loss, nll = rows.backward(model, hidden, shares, objective.smoothing).tolist()
-    return BatchResult(loss, nll, {}), after
+    loss, nll = rows.backward(model, hidden, shares, objective.smoothing).double()
+    return BatchLosses(loss, nll, {}), after

@@ -19,8 +19,9 @@ from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.schema import Training
 from sparsenmt.training.failures import describe_lines, nonfinite_batches
-from sparsenmt.training.gradients import BatchResult, Objective, UpdateTotals, accumulate_gradients
+from sparsenmt.training.gradients import BatchLosses, BatchResult, Objective, UpdateTotals, accumulate_gradients
 from sparsenmt.training.guided_alignment import GuidedHead
+from sparsenmt.training.uploads import Uploads
 
 _TOLERATED = 1.25  # size of a batch of sampled tokens, as a multiple of the limit
 
@@ -55,7 +56,9 @@ class TranslationTask:
         self.model, self.datasets, self.plan, self.device = model, datasets, plan, device
         self._workers, self.frames, self.division, self.guided = workers, frames, division, guided
         self.batch_tokens = options.batch_tokens
-        self._reader = None if division is None else ThreadPoolExecutor(1, "read-ahead")
+        self.uploads = Uploads(device)
+        ahead = division is not None or device.type == "cuda"
+        self._reader = ThreadPoolExecutor(1, "read-ahead") if ahead else None
         self._ahead: tuple[tuple[int, int, int], Future[PairBatches]] | None = None
         self._mixture, self._stage = mixture, 0
         self._epoch: tuple[int, EpochBatches] | None = None
@@ -83,7 +86,10 @@ class TranslationTask:
         return math.ceil(len(self._batches(epoch)) / self._shares)
 
     def read(self, epoch: int, first: int, last: int) -> PairBatches:
-        """Implement `TrainingTask.read`; with a division, a thread reads the next update while this one is computed."""
+        """Implement `TrainingTask.read`.
+
+        With a division or on a GPU, a thread reads the next update while this one is computed.
+        """
         if self._reader is None:
             return PairBatches(self, self._chosen(epoch, first, last), epoch)
         ahead, self._ahead = self._ahead, None
@@ -94,6 +100,13 @@ class TranslationTask:
             chosen = self._chosen(epoch, last, end)
             self._ahead = (epoch, last, end), self._reader.submit(PairBatches, self, chosen, epoch)
         return read
+
+    def next_batch(self) -> Batch | None:
+        """Return the first batch of the next update, if it is read already."""
+        future = None if self._ahead is None else self._ahead[1]
+        if future is None or not future.done() or future.exception() is not None:
+            return None
+        return future.result().first()
 
     def _chosen(self, epoch: int, first: int, last: int) -> list[IndexBatch]:
         """The batches of an epoch from ``first`` to before ``last`` in this process."""
@@ -140,11 +153,20 @@ class PairBatches:
     def __len__(self) -> int:
         return len(self._chosen)
 
-    def add_gradients(self, number: int, objective: Objective, totals: UpdateTotals) -> BatchResult:
+    def first(self) -> Batch | None:
+        """Return the first batch; None: there is none."""
+        return self._batches[0] if self._batches else None
+
+    def add_gradients(self, number: int, objective: Objective, totals: UpdateTotals) -> BatchLosses:
         """Implement `UpdateBatches.add_gradients`."""
-        batch = self._batches[number].to(self._task.device)
+        task, batch = self._task, self._batches[number]
         try:
-            return accumulate_gradients(self._task.model, batch, objective, totals, self._task.guided)
+            there = task.uploads.take(batch)
+            losses = accumulate_gradients(task.model, there, objective, totals, task.guided)
+            following = self._batches[number + 1] if number + 1 < len(self) else task.next_batch()
+            if following is not None:
+                task.uploads.begin(following)  # the device is still computing
+            return losses
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from sparsenmt.training.gradients import BatchResult, Objective, UpdateTotals
+from sparsenmt.training.gradients import BatchLosses, BatchResult, Objective, UpdateTotals
 
 
 class UpdateBatches(Protocol):
@@ -20,7 +20,7 @@ class UpdateBatches(Protocol):
 
     def __len__(self) -> int: ...
 
-    def add_gradients(self, number: int, objective: Objective, totals: UpdateTotals) -> BatchResult:
+    def add_gradients(self, number: int, objective: Objective, totals: UpdateTotals) -> BatchLosses:
         """Run the model on a batch, numbered from 0 in order, and add its gradients.
 
         Args:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from sparsenmt.assemble import model_directory
@@ -20,7 +21,7 @@ from sparsenmt.recipe.schema import Recipe
 from sparsenmt.sparsity.registry import methods
 from sparsenmt.storage.files import directory_lock, partial_path
 from sparsenmt.training.state import Progress
-from sparsenmt.workflows.training.run_checks import check_start
+from sparsenmt.workflows.training.run_checks import check_start, with_batch_size
 from tests.commands.support import Run
 
 Refused = Callable[..., str]
@@ -301,3 +302,44 @@ def test_two_processes_do_not_train_in_one_directory(refused: Refused, command: 
         assert "model: another process trains in this directory" in shown
         assert command("decode", "model", stdin=b"a\n").code == 0, "reading is no harm"
     assert command("train", "small.yaml").code == 0
+
+
+# --- the size of batches -----------------------------------------------------------------------------------------
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "device", "size"),
+    [
+        ({}, CPU, 4096),
+        ({}, GPU, 25_000),
+        ({"training__accumulate_tokens": 8192}, GPU, 8192),
+        ({"training__accumulate_tokens": 50_000}, GPU, 25_000),
+        ({"training__batch_tokens": 1000}, GPU, 1000),
+        ({"training__batch_tokens": 4096}, GPU, 4096),
+    ],
+)
+def test_the_device_decides_where_the_recipe_does_not(
+    tmp_path: Path, changes: dict[str, Any], device: torch.device, size: int
+) -> None:
+    assert with_batch_size(recipe_with(tmp_path / "new", **changes), device).training.batch_tokens == size
+
+
+def test_a_run_keeps_its_size_on_another_device(tmp_path: Path, begun: Path) -> None:
+    """It is in the recipe of the model directory; that of a run which an earlier version began, too."""
+    directory = tmp_path / "model"
+    shutil.copytree(begun, directory)
+    recipe = recipe_with(directory)
+    assert with_batch_size(recipe, GPU).training.batch_tokens == 4096
+    begun_there = with_batch_size(recipe_with(tmp_path / "new"), GPU)
+    model_directory.write_recipe(directory, begun_there)
+    for device in (CPU, GPU):
+        resumed = with_batch_size(recipe, device)
+        assert resumed.training.batch_tokens == 25_000
+        changed = check_start(directory, resumed, "print", None, DONE)
+        assert [key for key, _, _ in changed] == ["directory"]
+    with pytest.raises(UserError, match=r"training\.batch_tokens"):
+        check_start(
+            directory, with_batch_size(recipe_with(directory, training__batch_tokens=4096), GPU), "print", None, DONE
+        )

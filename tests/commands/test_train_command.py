@@ -26,6 +26,7 @@ from sparsenmt.model.transformer import Transformer
 from sparsenmt.native.kernels import kernels
 from sparsenmt.native.library import SWITCH
 from sparsenmt.storage.files import read_sealed, write_sealed
+from sparsenmt.training.loop import Trainer
 from sparsenmt.workflows.training import validation
 from sparsenmt.workflows.training.prepare import open_data
 from tests.commands.support import Run, program
@@ -426,3 +427,22 @@ def test_average_of_damaged_or_no_checkpoints(command: Run, refused: Refused, wo
     assert command("average", "model", "--update", "8", "--output", "mean").code == 0
     assert "no checkpoints" in refused("average", "mean")
     assert "without checkpoints" in refused("train", "small.yaml", "directory=mean")
+
+
+def test_deterministic_algorithms_are_those_of_the_run(
+    command: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what decides them is in its recipe."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    seen = []
+    step = Trainer._step
+
+    def watched(*arguments: Any) -> None:
+        seen.append(torch.are_deterministic_algorithms_enabled())
+        step(*arguments)
+
+    monkeypatch.setattr(Trainer, "_step", watched)
+    command("train", "small.yaml", "directory=exact", "training.deterministic=true", "training.max_updates=2")
+    assert seen == [True, True] and not torch.are_deterministic_algorithms_enabled()
+    recorded = [model_directory.read_recipe(workspace / name).training.deterministic for name in ("exact", "model")]
+    assert recorded == [True, False]

@@ -169,7 +169,7 @@ def test_collated_tensors_equal_naive_padding(tmp_path: Path) -> None:
 def test_moving_keeps_everything(tmp_path: Path) -> None:
     dataset = make(tmp_path, 10)
     batch = collate([dataset], EpochPlan([dataset], [1.0], 1000, 1).batches(0)[0])
-    moved = batch.to("meta")
+    moved = batch.to(torch.device("meta"))
     assert {moved.source.device.type, moved.features["place"].device.type, moved.target_valid.device.type} == {"meta"}
     assert (moved.target_tokens, moved.source_tokens) == (batch.target_tokens, batch.source_tokens)
     assert (moved.sentences, moved.indices) == (batch.sentences, batch.indices)

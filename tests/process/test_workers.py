@@ -124,7 +124,7 @@ def test_alone_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     workers = Workers.join(torch.device("cpu"))
     assert workers == Workers() and workers.is_main_process
-    assert workers.sum([1.0, 2.0], torch.device("cpu")) == [1.0, 2.0]
+    assert workers.sum([1.0, 2.0]) == [1.0, 2.0]
     workers.barrier()
 
 
@@ -140,7 +140,7 @@ def test_every_process_gets_its_own_random_states_back(tmp_path: Path, rank: int
             states[0] = values
             return states
 
-        def sum(self, values: list[float], device: torch.device) -> list[float]:
+        def sum(self, values: list[float]) -> list[float]:
             return values
 
         def start_sum(self, tensor: torch.Tensor) -> Callable[[], None]:

@@ -202,12 +202,13 @@ def make_trainer(
     dtype: torch.dtype = torch.float32,
     division: SampledDivision | None = None,
     mixture: CorpusMixture | None = None,
+    device: torch.device | None = None,
 ) -> Trainer:
     """A trainer of a small fp32 model."""
     directory.mkdir(parents=True, exist_ok=True)
     model = model if model is not None else small_model(dtype=torch.float32)
     plan = EpochPlan([dataset], [1.0], options.batch_tokens, options.seed)
-    workers, device = workers or Workers(), torch.device("cpu")
+    workers, device = workers or Workers(), device or torch.device("cpu")
     return Trainer(
         model,
         MasterWeights(model, dtype),

@@ -91,7 +91,7 @@ def batches() -> list[Batch]:
 def accumulated(model: Transformer, objective: Objective, own: Sequence[Batch]) -> tuple[float, dict[str, Tensor]]:
     model.zero_grad()
     totals = UpdateTotals.of(own)
-    loss = sum(accumulate_gradients(model, batch, objective, totals).loss for batch in own)
+    loss = sum(float(accumulate_gradients(model, batch, objective, totals).loss) for batch in own)
     return loss, gradients(model)
 
 

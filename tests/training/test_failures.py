@@ -22,7 +22,7 @@ from sparsenmt.process.interrupts import Interrupted
 from sparsenmt.training import checkpoints, sentence_pairs
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.failures import describe_lines, nonfinite_batches
-from sparsenmt.training.gradients import BatchResult
+from sparsenmt.training.gradients import BatchLosses, BatchResult
 from sparsenmt.training.loop import Trainer
 from tests.examples import examples
 from tests.training.interrupting import Killed, Moments, Runs, assert_same, kill, outcome, terminate
@@ -97,14 +97,14 @@ class Poison:
     def apply(self, patch: pytest.MonkeyPatch) -> None:
         clean = sentence_pairs.accumulate_gradients
 
-        def poisoned(model: torch.nn.Module, batch: Batch, *arguments: Any) -> BatchResult:
+        def poisoned(model: torch.nn.Module, batch: Batch, *arguments: Any) -> BatchLosses:
             result = clean(model, batch, *arguments)  # type: ignore[arg-type]
             if self.pair not in batch.indices:
                 return result
             for parameter in model.parameters():
                 if parameter.grad is not None:
                     parameter.grad.fill_(self.value)
-            return result if self.gradient_only else dataclasses.replace(result, loss=self.value)
+            return result if self.gradient_only else dataclasses.replace(result, loss=torch.tensor(self.value))
 
         patch.setattr(sentence_pairs, "accumulate_gradients", poisoned)
 
@@ -308,7 +308,7 @@ def test_out_of_memory_names_the_batch_and_the_key(
     trainer = make_trainer(tmp_path / "model", dataset, training_options(save_every=2, max_updates=99))
     clean, seen = sentence_pairs.accumulate_gradients, []
 
-    def accumulate(model: Any, batch: Batch, *arguments: Any) -> BatchResult:
+    def accumulate(model: Any, batch: Batch, *arguments: Any) -> BatchLosses:
         seen.append(batch)
         if len(seen) == 6:
             raise error

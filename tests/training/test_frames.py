@@ -73,4 +73,4 @@ def test_validation_loss_is_that_of_the_sentences(tmp_path: Path) -> None:
     result = accumulate_gradients(small_model(4), batch, Objective(0.0, "tokens", {}), UpdateTotals.of([batch]))
     engine = TorchEngine(model)
     found = validation_losses(engine, dev, device=torch.device("cpu"), batch_tokens=60, frames=FRAMES)
-    assert found["loss"] == pytest.approx(result.loss, rel=1e-9)
+    assert found["loss"] == pytest.approx(float(result.loss), rel=1e-9)

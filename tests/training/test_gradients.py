@@ -21,7 +21,7 @@ from sparsenmt.model.transformer import Transformer
 from sparsenmt.native import onednn
 from sparsenmt.recipe.schema import AuxiliaryLoss
 from sparsenmt.training import loss
-from sparsenmt.training.gradients import BatchResult, Objective, UpdateTotals, accumulate_gradients
+from sparsenmt.training.gradients import BatchResult, Objective, UpdateTotals, accumulate_gradients, read_losses
 from sparsenmt.training.precision import MasterWeights
 from sparsenmt.training.schedules import update_multipliers
 from sparsenmt.training.state import Progress
@@ -36,8 +36,8 @@ def accumulated(
 ) -> tuple[list[BatchResult], dict[str, Tensor]]:
     model.zero_grad()
     totals = UpdateTotals.of(batches)
-    results = [accumulate_gradients(model, batch, objective, totals) for batch in batches]
-    return results, gradients(model)
+    losses = [accumulate_gradients(model, batch, objective, totals) for batch in batches]
+    return read_losses(losses, torch.zeros(0))[0], gradients(model)
 
 
 def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
@@ -192,6 +192,7 @@ def test_the_controller_is_told_positions_by_the_gates_of_evaluation(
     assert sum(result.closed["open"] for result in results) == pytest.approx(closed / len(ids))
     assert sum(result.partial["open"] for result in results) == pytest.approx(partial / len(ids))
     progress, losses = Progress(update=1), {"open": AuxiliaryLoss(target=0.5, smoothing=0.0)}
-    total = BatchResult(0.0, 0.0, {}, {"open": sum(result.closed["open"] for result in results)}, {"open": 0.0})
+    told, _ = read_losses(results, torch.zeros(0))
+    total = BatchResult(0.0, 0.0, {}, {"open": sum(result.closed["open"] for result in told)}, {"open": 0.0})
     update_multipliers(losses, progress, total, UpdateTotals.of(batches))
     assert progress.multipliers["open"].closed == pytest.approx(closed / len(ids))

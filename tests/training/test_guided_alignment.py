@@ -16,7 +16,7 @@ from sparsenmt.model.protocol import AttentionSeen, Source
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.sparsity.entmax15 import Entmax15
 from sparsenmt.sparsity.sparsemax import Sparsemax
-from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients
+from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients, read_losses
 from sparsenmt.training.guided_alignment import NAME, GuidedHead
 from tests.training.support import EXITS, PLAIN, gradients, make_batch, naive_loss, pairs, small_model
 
@@ -63,7 +63,8 @@ def guided(model: Transformer, batches: list[Batch]) -> tuple[float, float, dict
     head = GuidedHead(record_cross_head(model.modules(), LAYER, HEAD), WEIGHT)
     totals = UpdateTotals.of(batches)
     results = [accumulate_gradients(model, batch, OBJECTIVE, totals, head) for batch in batches]
-    return sum(each.loss for each in results), sum(each.auxiliary[NAME] for each in results), gradients(model)
+    told, _ = read_losses(results, torch.zeros(0))
+    return sum(each.loss for each in told), sum(each.auxiliary[NAME] for each in told), gradients(model)
 
 
 @pytest.mark.parametrize(("plan", "exits"), [(PLAIN, 1), (EXITS, 2)])

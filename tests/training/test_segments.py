@@ -30,7 +30,7 @@ from sparsenmt.recipe.schema import AuxiliaryLoss, Training
 from sparsenmt.training import segments
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.failures import describe_ranges
-from sparsenmt.training.gradients import BatchResult, Objective, UpdateTotals
+from sparsenmt.training.gradients import BatchLosses, Objective, UpdateTotals
 from sparsenmt.training.loop import Trainer, Validate
 from sparsenmt.training.precision import MasterWeights
 from sparsenmt.training.segments import LanguageModelTask, accumulate_segment_gradients
@@ -346,14 +346,14 @@ class BadBatch:
     def watch(self, patch: pytest.MonkeyPatch) -> None:
         clean = segments.accumulate_segment_gradients
 
-        def poisoned(model: Transformer, inputs: Tensor, *rest: Any) -> tuple[BatchResult, SegmentMemory]:
+        def poisoned(model: Transformer, inputs: Tensor, *rest: Any) -> tuple[BatchLosses, SegmentMemory]:
             key = tuple(inputs.flatten().tolist())  # the same batch when it is repeated
             number = self.seen.setdefault(key, len(self.seen) + 1)
             result, after = clean(model, inputs, *rest)
             if number not in self.numbers:
                 return result, after
             states = tuple(torch.full_like(each, math.nan) for each in after.states)
-            return dataclasses.replace(result, loss=math.nan), SegmentMemory(states, after.length)
+            return dataclasses.replace(result, loss=torch.tensor(math.nan)), SegmentMemory(states, after.length)
 
         patch.setattr(segments, "accumulate_segment_gradients", poisoned)
 

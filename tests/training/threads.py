@@ -40,7 +40,7 @@ class Threads(Workers):
         self.shared.barrier.wait(timeout=30)
         return self.shared
 
-    def sum(self, values: list[float], device: torch.device) -> list[float]:
+    def sum(self, values: list[float]) -> list[float]:
         assert self.shared is not None
         self.shared.values[self.rank] = values
         shared = self._meet()

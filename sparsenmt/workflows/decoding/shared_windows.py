@@ -66,7 +66,7 @@ class SharedWindows:
         """Send the other processes, once, the number of the first line, from 0, or `_DONE` or `_FAILED`."""
         if not self._began:
             self._began = True
-            self.workers.sum([float(first)], CPU)
+            self.workers.sum([float(first)])
 
     def lead(self, first: int, windows: Iterable[T], work: Callable[[T], Any]) -> Iterator[Any]:
         """Share windows; yields the result of each, in order.
@@ -99,7 +99,7 @@ class SharedWindows:
         Raises:
             UserError: the main process has failed, or ``work``; the main process shows the message.
         """
-        first = int(self.workers.sum([0.0], CPU)[0])
+        first = int(self.workers.sum([0.0])[0])
         if first == _FAILED:
             raise UserError(
                 "the first process shows what is wrong", where="torchrun", hint="Read its message.", repeated=True

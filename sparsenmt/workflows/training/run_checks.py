@@ -36,7 +36,25 @@ _OF_MACHINE = re.compile(
     r"|training\.threads)"
 )
 """Keys that may differ between the machines of a run."""
+_GPU_BATCH = 25_000
+"""Tokens of a training batch on a GPU by default (Vaswani et al. 2017, 5.1): with few it waits for Python."""
 _LIMITS = ("training.max_updates", "training.max_epochs", "training.max_hours", "training.validation.patience")
+
+
+def with_batch_size(recipe: Recipe, device: torch.device) -> Recipe:
+    """Return the recipe with the size of its training batches: that of the begun run, or the default of the device.
+
+    A recipe that names a size keeps it.
+    """
+    training, directory = recipe.training, Path(recipe.directory)
+    if "batch_tokens" in training.model_fields_set:
+        return recipe
+    size = training.batch_tokens
+    if (directory / model_directory.MANIFEST).exists():
+        size = model_directory.read_recipe(directory).training.batch_tokens
+    elif device.type == "cuda":
+        size = min(_GPU_BATCH, training.accumulate_tokens or _GPU_BATCH)
+    return recipe.model_copy(update={"training": training.model_copy(update={"batch_tokens": size})})
 
 
 def check_start(

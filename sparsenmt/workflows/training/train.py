@@ -37,10 +37,11 @@ from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_tokenizer
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.model.attention import record_cross_head
+from sparsenmt.model.compiled_blocks import compile_blocks
 from sparsenmt.model.first_batch import check_first_batch
 from sparsenmt.model.operators import use_operators
 from sparsenmt.model.transformer import Transformer
-from sparsenmt.process.devices import pick_device, use_threads
+from sparsenmt.process.devices import deterministic_algorithms, pick_device, use_threads
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify
 from sparsenmt.process.runtime import KEPT_KERNELS, KEPT_KERNELS_FP32, limit_kernel_caches
@@ -65,7 +66,13 @@ from sparsenmt.training.training_log import truncate_log
 from sparsenmt.training.validation import limit_reached, losses_without_target
 from sparsenmt.workflows.training.checkpoint_choice import CheckpointChoice, choose, mean_sizes, warn_of_damage
 from sparsenmt.workflows.training.prepare import open_data, sides_of, warn_of_missing_words
-from sparsenmt.workflows.training.run_checks import check_lengths, check_same_run, check_start, same_vocabularies
+from sparsenmt.workflows.training.run_checks import (
+    check_lengths,
+    check_same_run,
+    check_start,
+    same_vocabularies,
+    with_batch_size,
+)
 from sparsenmt.workflows.training.validation import make_validator, recorded_tokenizer, validation_scoring
 
 
@@ -129,10 +136,11 @@ def train(recipe: RecipeLike, overrides: Overrides = (), *, start: StartingPoint
     recipe = load_recipe(recipe, overrides)
     if start is not None and not isinstance(start, StartingPoint):
         start = StartingPoint(Path(start))
+    use_threads(recipe.training.threads)
+    device = pick_device(recipe.training.device)
+    recipe = with_batch_size(recipe, device)
     options = recipe.training
-    use_threads(options.threads)
-    device = pick_device(options.device)
-    with resumable():
+    with resumable(), deterministic_algorithms(options.deterministic):
         workers = Workers.join(device)
         with workers.checked_together(device):
             data = _checked_data(recipe, workers, device)
@@ -316,7 +324,10 @@ def make_trainer(
         task = LanguageModelTask(model, _streams(recipe, data), options, workers, device)
     dtype = pick_dtype(options.compute_dtype, device)
     limit_kernel_caches(KEPT_KERNELS_FP32 if dtype == torch.float32 else KEPT_KERNELS)
-    use_operators(model, TrainingOperators(device))
+    if options.compile:  # of PyTorch's operators: it cannot look into others
+        compile_blocks(model, lambda message: notify(f"warning: {message}"))
+    else:
+        use_operators(model, TrainingOperators(device))
     weights = MasterWeights(model, dtype)
     trainer = Trainer(
         model,

@@ -221,7 +221,8 @@ class TrainingWorkload:
         self._add_gradients()
         self._weights.collect()
         parameters = list(self._weights.named.values())
-        clip_gradients(parameters, *self._clip)
+        norm, _ = clip_gradients(parameters, *self._clip)
+        norm.item()  # as in training, an update waits for the device once
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         with torch.no_grad():
