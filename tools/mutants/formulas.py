@@ -51,8 +51,8 @@ FORMULAS = (
         ),
         (
             "exits with equal shares, whatever the plan",
-            "weights = (share[:, None] * self.weights).flatten()",
-            "weights = (share.mean() * self.weights).repeat(len(flat))",
+            "weights = torch.cat([shares[m] * self.weights for m in flat])",
+            "weights = (self.weights * (sum(shares.values()) / len(flat))).repeat(len(flat))",
         ),
         ("shares of drawn exits that are not scaled up", "factor *= len(exits) / len(sides[-1])", "factor *= 1.0"),
         (

@@ -30,7 +30,7 @@ RESULTS = (
             "state.ended_count >= self.options.beam_size",
             "state.ended_count >= 1",
         ),
-        ("hypotheses that end outside of the best k", "ends[:, k:] = False", "ends[:, 2 * k :] = False"),
+        ("hypotheses that end outside of the best k", "ended_count + ends.sum(1)", "ended_count + stops.sum(1)"),
         (
             "ended hypotheses by log-probability",
             "ranks = (best[:, :k] / self._penalties())",
