@@ -2,7 +2,7 @@
 
 Karnin, Koren and Somekh (2013, Algorithm 2) drop the worse half in each round; here four in five are dropped, and each
 round has five times as many lines. A candidate's merit is its speed, times the probability that it loses no more than
-is allowed, over its excess beyond the other limits.
+is allowed, over its excess beyond the other limits. A local search around the best one follows.
 """
 
 from __future__ import annotations
@@ -126,6 +126,44 @@ def halve(
             return found
         left = survivors(found, allowed, reference)
     raise ValueError("there is no round")
+
+
+def climb(
+    found: Mapping[C, Finding],
+    neighbours: Callable[[C], Sequence[C]],
+    rounds: Sequence[int],
+    measure: Callable[[Sequence[C], int], Mapping[C, Finding]],
+    tune: Callable[[Sequence[C], int], Sequence[C]],
+    *,
+    allowed: float,
+    reference: C,
+) -> Mapping[C, Finding]:
+    """Try the neighbours of the fastest candidate that meets quality and limits, as long as one of them is faster.
+
+    A few lines may mislead the first rounds, all candidates alike: a local search after them depends on more lines.
+    The round before the last one chooses `FEWEST_KEPT` neighbours of the most merit that are faster there.
+
+    Args:
+        found: of the last round.
+        neighbours: of a candidate, those that differ from it in one choice.
+        rounds, measure, tune, reference: as of `halve`.
+
+    Returns:
+        the candidates that were tried on all lines.
+    """
+    tried, few = set(found), rounds[max(len(rounds) - 2, 0)]
+    while good := [each for each, finding in found.items() if finding.meets(allowed)]:
+        best = max(good, key=lambda each: found[each].speed)
+        left = [each for each in neighbours(best) if each not in tried]
+        tried.update(left)
+        if not left:
+            return measure(list(dict.fromkeys([*found, *tune([best], few)])), rounds[-1])
+        seen = measure(list(dict.fromkeys([reference, best, *left])), few)
+        likely = [each for each in left if seen[each].probability(allowed) > _UNLIKELY]
+        faster = [each for each in likely if seen[each].speed > seen[best].speed]
+        chosen = sorted(faster, key=lambda each: -seen[each].merit(allowed))[:FEWEST_KEPT]
+        found = measure([*found, *chosen], rounds[-1])
+    return found
 
 
 def choose(found: Mapping[C, Finding], allowed: float, cost: Callable[[C], tuple[float, ...]]) -> tuple[C, bool]:

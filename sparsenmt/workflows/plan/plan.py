@@ -44,7 +44,7 @@ from sparsenmt.workflows.evaluation.experiment import agreed_scoring, metric_of
 from sparsenmt.workflows.evaluation.reference_texts import TestText, given_text, shared_text
 from sparsenmt.workflows.plan.budget import Budget
 from sparsenmt.workflows.plan.candidate import AXES, OF_CORPORA, PlanCandidate, PlanModel, candidates
-from sparsenmt.workflows.plan.elimination import Finding, choose, front, halve, kept_of, rounds_of
+from sparsenmt.workflows.plan.elimination import Finding, choose, climb, front, halve, kept_of, rounds_of
 from sparsenmt.workflows.plan.plan_table import PlanRow, PlanTable, dry_run_report
 from sparsenmt.workflows.plan.training_steps import write_training_steps
 from sparsenmt.workflows.plan.trials import TOGETHER, PlanTrial, Trials, Workshop
@@ -215,22 +215,24 @@ class _Plan:
     def search(self) -> list[PlanRow]:
         """Return the measurements of the last round."""
         if self.request.exhaustive:
-            self._measure(self.candidates, self.rounds[-1])
+            found = self._measure(self.candidates, self.rounds[-1])
         else:
-            halve(
-                self.candidates,
-                self.rounds,
-                self._measure,
-                self._tune,
-                allowed=self.budget.loss,
-                reference=self.reference,
-            )
-        last = [each for each, (lines, _) in self.seen.items() if lines == self.rounds[-1]]
+            steps, allowed = (self.rounds, self._measure, self._tune), self.budget.loss
+            found = halve(self.candidates, *steps, allowed=allowed, reference=self.reference)
+            found = climb(found, self._neighbours, *steps, allowed=allowed, reference=self.reference)
+        last = list(found)
         trials = self._trials(last, self.rounds[-1])
         compared = self._compare(trials, self._best(trials))
         rows = [self._row(each, trials[each], compared[each]) for each in last]
         self.seen |= {row.candidate: (self.rounds[-1], row.finding) for row in rows}  # all from one best
         return rows
+
+    def _neighbours(self, candidate: PlanCandidate) -> list[PlanCandidate]:
+        """Return the candidates of the first round that differ from one in a single choice, or in the model alone."""
+        axes = [name for name, axis in AXES.items() if not axis.keeps_outputs]
+        own = [candidate.model, *map(candidate.get, axes)]
+        others = {each: [each.model, *map(each.get, axes)] for each in self.candidates}
+        return [each for each, its in others.items() if sum(a != b for a, b in zip(own, its, strict=True)) == 1]
 
     def _trials(self, chosen: Sequence[PlanCandidate], lines: int) -> dict[PlanCandidate, PlanTrial]:
         alone = lines == self.rounds[-1] or self.budget.latency is not None

@@ -10,6 +10,7 @@ import pytest
 from sparsenmt.workflows.plan.elimination import (
     Finding,
     choose,
+    climb,
     front,
     halve,
     kept_of,
@@ -52,6 +53,43 @@ def test_the_known_best_or_its_neighbour_is_found_with_a_fifth_of_the_lines_of_a
     assert meets and chosen in (9, 10)
     assert 0 in found
     assert sum(counted) <= 0.2 * 60 * 5000
+
+
+def test_a_climb_finds_what_few_lines_have_dropped() -> None:
+    """Candidates are (depth, beam); on the first lines every depth but 3 seems far worse than it is."""
+    asked: list[tuple[tuple[int, int], int]] = []
+
+    def measure(chosen: Sequence[tuple[int, int]], lines: int) -> Mapping[tuple[int, int], Finding]:
+        asked.extend((each, lines) for each in chosen)
+        found = {}
+        for depth, beam in chosen:
+            loss = {3: 0.0, 2: 0.2, 1: 2.0}[depth] + 0.05 * (5 - beam)
+            loss += 3.0 * (lines < 100 and depth < 3)
+            found[depth, beam] = Finding((10 / depth / beam,) * 3, -loss, 10 / lines)
+        return found
+
+    every = [(depth, beam) for depth in (3, 2, 1) for beam in (5, 4, 2, 1)]
+    rounds = rounds_of(1000)
+    found = halve(every, rounds, measure, lambda left, lines: [], allowed=0.45, reference=every[0])
+    assert choose(found, 0.45, lambda each: (0.0,)) == ((3, 1), True)
+
+    def neighbours(own: tuple[int, int]) -> list[tuple[int, int]]:
+        return [each for each in every if (each[0] == own[0]) != (each[1] == own[1])]
+
+    tuned: list[tuple[int, int]] = []
+
+    def tune(left: Sequence[tuple[int, int]], lines: int) -> list[tuple[int, int]]:
+        tuned.extend(left)
+        return []
+
+    found = climb(found, neighbours, rounds, measure, tune, allowed=0.45, reference=every[0])
+    assert choose(found, 0.45, lambda each: (0.0,)) == ((2, 1), True) and tuned == [(2, 1)]
+    assert ((1, 1), 1000) not in asked, "too bad on 200 lines"
+
+
+def test_a_climb_without_a_candidate_that_meets_the_budget_tries_nothing() -> None:
+    found = {1: Finding((1.0,), -3.0), 2: Finding((2.0,), -4.0)}
+    assert climb(found, lambda _: [3], [40], lambda *_: {}, lambda *_: [], allowed=0.5, reference=1) == found
 
 
 def test_what_is_tuned_joins_the_last_round() -> None:
