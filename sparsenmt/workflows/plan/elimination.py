@@ -138,10 +138,11 @@ def climb(
     allowed: float,
     reference: C,
 ) -> Mapping[C, Finding]:
-    """Try the neighbours of the fastest candidate that meets quality and limits, as long as one of them is faster.
+    """Try the neighbours of the fastest candidates that meet quality and limits, as long as there are new ones.
 
     A few lines may mislead the first rounds, all candidates alike: a local search after them depends on more lines.
-    The round before the last one chooses `FEWEST_KEPT` neighbours of the most merit that are faster there.
+    It goes on from the fastest one and all whose turns overlap with its own. The round before the last one chooses
+    `FEWEST_KEPT` neighbours of the most merit that are faster there.
 
     Args:
         found: of the last round.
@@ -154,7 +155,8 @@ def climb(
     tried, few = set(found), rounds[max(len(rounds) - 2, 0)]
     while good := [each for each, finding in found.items() if finding.meets(allowed)]:
         best = max(good, key=lambda each: found[each].speed)
-        left = [each for each in neighbours(best) if each not in tried]
+        fast = [each for each in good if found[each].equals(found[best])]
+        left = [each for each in dict.fromkeys(n for one in fast for n in neighbours(one)) if each not in tried]
         tried.update(left)
         if not left:
             return measure(list(dict.fromkeys([*found, *tune([best], few)])), rounds[-1])
