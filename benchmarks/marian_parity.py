@@ -35,7 +35,7 @@ from sparsenmt.process.devices import pick_device
 from students import MARIAN, export, import_student
 
 BAR = 0.99
-WORK: dict[str, Any] = {"sentences": 1000, "beam_size": 1, "mini_batch": 32, "threads": 2, "shortlist": False}
+WORK: dict[str, Any] = {"sentences": 1000, "beam_size": 1, "mini_batch": 32, "threads": 2, "with_shortlist": False}
 
 
 def agreement(model: Path, lines: list[str], work: Mapping[str, Any], folder: Path) -> float:

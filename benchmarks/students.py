@@ -78,7 +78,8 @@ WORK: dict[str, Any] = {
     "side_by_side": 1,
     "threads": 2,
     "our_dtype": "fp32",
-    "shortlist": True,  # of Marian
+    "shortlist": "model",  # ours: that of the package
+    "with_shortlist": True,  # of Marian
 }
 STUDENT = {
     **{"dimension": 256, "feed_forward": 1536, "heads": 8, "encoder_layers": 6, "decoder_layers": 2},

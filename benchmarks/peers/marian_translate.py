@@ -35,7 +35,7 @@ def main() -> None:
         "skip_cost": True,
         "quiet": True,
     }
-    if work["shortlist"] and "shortlist" in settings:
+    if work["with_shortlist"] and "shortlist" in settings:
         options["shortlist"] = [str(folder / settings["shortlist"][0]), "false"]
     translator = Translator(**options)
     lines = json.loads(Path(work["lines"]).read_bytes())

@@ -141,7 +141,7 @@ def climb(
     """Try the neighbours of the fastest candidates that meet quality and limits, as long as there are new ones.
 
     A few lines may mislead the first rounds, all candidates alike: a local search after them depends on more lines.
-    It goes on from the fastest one and all whose turns overlap with its own. The round before the last one chooses
+    It continues with the fastest one and all whose turns overlap with its own. The round before the last one chooses
     `FEWEST_KEPT` neighbours of the most merit that are faster there.
 
     Args:
