@@ -186,7 +186,8 @@ class Training(Section):
     )
     compile: bool = Field(
         False,
-        description="Compile the layers with `torch.compile`: updates are faster on a GPU, after minutes at first.",
+        description="Compile the layers with `torch.compile`: fewer launches on a GPU, after minutes of compiling; not "
+        "timed there yet.",
     )
     deterministic: bool = Field(
         False,

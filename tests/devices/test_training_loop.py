@@ -104,7 +104,7 @@ def test_an_update_waits_once(
     clip: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of however many batches; and it computes what the CPU does."""
+    """Reads do not grow with the number of batches, and the results are those of the CPU."""
     adagrad = {"optimizer": {"name": "adagrad"}} if clip == "step" else {}
     options = OPTIONS.model_copy(update=training_options(clip=clip, **adagrad).model_dump(include={"clip"}))
     options = options.model_copy(update={"optimizer": training_options(**adagrad).optimizer})

@@ -153,7 +153,7 @@ def test_contexts_and_gradients(problem: Problem) -> None:
 @pytest.mark.parametrize("dtype", HALF if CUDA else [torch.float16], ids=str)  # the interpreter has no bf16
 @pytest.mark.parametrize("problem", [PROBLEMS[4], PROBLEMS[6]], ids=str)
 def test_half_precision(problem: Problem, dtype: torch.dtype) -> None:
-    """Of inputs that are rounded alike."""
+    """Compare with the naive form of inputs that are rounded alike."""
     tensors = [x.to(dtype).double() if x.ndim == 4 else x for x in problem.tensors()]
     expected = results(tensors, problem.alpha, by_matrix(problem), torch.float64)
     check(results(tensors, problem.alpha, in_tiles(problem), dtype), expected, HALF[dtype], HALF[dtype])
@@ -272,7 +272,7 @@ def test_where_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The way over a matrix remains on a CPU, in float64, for a softmax, for large heads, without keys or Triton."""
 
     class Queries:
-        """Of a GPU, as far as the choice looks at them."""
+        """Stand for tensors of a GPU, as far as the choice looks at them."""
 
         def __init__(self, dtype: torch.dtype = torch.bfloat16, size: int = 64, length: int = 5) -> None:
             self.dtype, self.shape, self.device = dtype, (1, 2, length, size), torch.device("cuda")
