@@ -78,6 +78,21 @@ def test_the_fastest_is_chosen_and_decodes_with_its_choices(command: Run, timed:
     assert {path.name for path in Path("out").iterdir()} >= {"plan.txt", "plan.json", "plan.csv", "model", "trials"}
 
 
+def test_candidates_of_several_opened_models_share_a_turn_of_the_reference(
+    command: Run, timed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, found = measured.Trials._seconds, []
+
+    def seconds(self: Any, bundle: Any, options: Decoding, lines: Any, outputs: Any = None) -> float:
+        if outputs is None and len(lines) > 1:
+            found.append(len(lines))
+        return float(real(self, bundle, options, lines, outputs))
+
+    monkeypatch.setattr(measured.Trials, "_seconds", seconds)
+    assert command(*PLAN, "--exhaustive", "--axis", "dtype", "--within", "chrf -100").code == 0
+    assert len(timed) in (2 * 2, 3 * 2) and len(found) == 2  # dtypes of this machine, and turns
+
+
 def test_nothing_is_measured_twice(command: Run, timed: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = [*PLAN, "--axis", "beam", "--within", "chrf -100"]
     real, left = measured.KeptWork.write, iter([None, None, None])

@@ -259,11 +259,11 @@ class Trials:
             return each.model, str(directory), *(str(each.get(axis)) for axis in ("dtype", "threads"))
 
         ordered = sorted(candidates, key=lambda each: (opening(each), str(each)))
-        for _, group in groupby(ordered, key=opening):
+        beside = 0.0
+        for _, group in groupby(enumerate(ordered), key=lambda each: opening(each[1])):
             members = list(group)
-            with self._opened(members[0]) as opened:
-                beside = 0.0
-                for number, candidate in enumerate(members):
+            with self._opened(members[0][1]) as opened:
+                for number, candidate in members:
                     if number % TOGETHER == 0:
                         beside = self._seconds(*self._reference, lines)
                     yield candidate, self._turn(candidate, opened, found[candidate], lines, beside, alone=alone)
