@@ -195,7 +195,7 @@ def _run(arguments: Sequence[str]) -> int:
             error = click.UsageError(f"{error.message}{_similar_options(error)}", error.ctx)
         shown = io.StringIO()
         error.show(shown)
-        _tell(shown.getvalue().rstrip("\n"))
+        _tell(shown.getvalue().rstrip("\n").replace("\n\t", "\n    "))  # click's lists of choices
         return error.exit_code
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _SYSTEM_ERROR_HINTS:

@@ -89,7 +89,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "api": (890, 0),
     "assemble": (1_820, 0),
     "commands": (3_550, 0),
-    "data": (9_780, 0),
+    "data": (9_785, 0),
     "decoding": (4_290, 0),
     "depth_selector": (1_140, 0),
     "engine": (2_430, 0),
@@ -106,7 +106,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "storage": (1_700, 0),
     "testing": (3_250, 0),
     "training": (3_010, 0),
-    "workflows": (13_340, 0),
+    "workflows": (13_335, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 

@@ -84,7 +84,7 @@ _COPIED = (*READ, "checkpoints")  # and what copies are made of
 _NO_MODEL_HINT = "Name a directory that `sparsenmt train` wrote."
 _NO_LINK_HINT = "Put the file or folder itself there. The model directory as a whole may be a link."
 _COPY_HINT = "Take the model directory from a copy, or train it again."
-WEIGHTS_HINT = "Training writes them when it ends; `sparsenmt average` computes them from checkpoints, if any."
+WEIGHTS_HINT = "Take it from a copy; training writes it when it ends, `sparsenmt average` from checkpoints, if any."
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,11 @@ def command(sweep: bool, output: Path | None) -> None:
     the commands alone.
     """
     from sparsenmt.recipe.json_schema import recipe_schema, schema_text, sweep_schema
+    from sparsenmt.report.output_files import check_outputs
     from sparsenmt.sparsity import registry
     from sparsenmt.storage.files import explain_write_errors, write_text
 
+    check_outputs({"--output": output})
     text = schema_text(sweep_schema() if sweep else recipe_schema(registry.methods()))
     if output is None:
         click.echo(text, nl=False)

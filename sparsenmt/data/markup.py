@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 
 from sparsenmt.data.tokenizers.spans import Span
 from sparsenmt.data.word_links import Link
-from sparsenmt.data.word_spaces import is_unspaced, is_word_part
+from sparsenmt.data.word_spaces import is_letter, is_unspaced, is_word_part
 from sparsenmt.errors import UserError, printable
 
 _TAG = re.compile(
@@ -390,11 +390,16 @@ class _Transfer:
         yield self._escaped(self._text[begin:end])
 
     def _kept(self, each: _Placed) -> Iterator[str]:
-        """Yield a kept part; where it is inserted, with spaces around it."""
-        text, inserted = self._text, each.begin == each.end
-        yield " " if inserted and each.begin and not text[each.begin - 1].isspace() else ""
-        yield self._escaped(self._marked.text[each.element.begin : each.element.end])
-        yield " " if inserted and each.end < len(text) and is_word_part(text[each.end]) else ""
+        """Yield a kept part; in the place of something else, apart from words beside it if it is in the source."""
+        text, source, own = self._text, self._marked.text, each.element
+        part, before, after = source[own.begin : own.end], text[: each.begin][-1:], text[each.end :][:1]
+        beside = (before, source[: own.begin][-1:]), (after, source[own.end :][:1])
+        left, right = (is_letter(here or " ") and not is_word_part(there or " ") for here, there in beside)
+        if each.begin == each.end:
+            left, right = before.strip() != "", is_word_part(after or " ")
+        elif text[each.begin : each.end] == part:
+            left = right = False
+        yield f"{' ' * left}{self._escaped(part)}{' ' * right}"
 
     def _escaped(self, text: str) -> str:
         return html.escape(text, quote=False) if self._marked.escaped else text

@@ -323,8 +323,16 @@ def test_what_is_refused(command: Run, short_reference: str) -> None:
     assert "is no model directory" in refused("plan", "corpus", "-o", "out")
     assert "there is no such model directory" in refused("plan", "none", "-o", "out")
     assert "named twice" in refused("plan", "model", "model", "-o", "out")
-    assert "gets worse by -" in refused(*PLAN, "--within", "bleu 0.5")
+    assert "allows no loss" in refused(*PLAN, "--within", "bleu 0.5")
     assert "no plan wrote it" in refused("plan", "model", "-o", ".")
+    assert "written into this model" in refused("plan", "model", "-o", "model")
+    assert "written into this model" in refused("plan", "model", "-o", "model/plans/new")
+    assert not Path("model/trials").exists() and not Path("model/plans").exists()
+    corpus = ["--corpus", "corpus/train.en", short_reference]
+    assert "different numbers of lines" in refused(*PLAN, *corpus, "--axis", "vocabulary")
+    assert "different numbers of lines" in refused(*PLAN, *corpus, "--dry-run")
+    Path("blank").write_bytes(b" \n")
+    assert "there is no text in it" in refused(*PLAN, "--source", "blank", "--reference", "blank")
 
 
 def test_every_axis_can_be_named() -> None:

@@ -93,6 +93,8 @@ def test_elements_are_moved_by_links(line: str, text: str, links: str, expected:
         ("click {a} now", "klicke jetzt", "0-0 4-1", "klicke {a} jetzt"),  # inserted
         ("{a}{a}", "x {a}", "", "x {a} {a}"),
         ("see {a}.", "siehe {ä}.", "0-0 1-1 2-2 3-3", "siehe {a}."),  # the full stop is the sentence's
+        ("see {a} now", "siehe.", "0-0 2-1", "siehe {a}"),  # apart from the word, as in the source
+        ("x{a} y", "siehe.", "0-0 1-1 2-1 3-1", "siehe{a}"),  # joined, as in the source
         ("see {a}", "siehe „ä“!", "0-0 2-2", "siehe „{a}“!"),
         ("<b>{a}</b> c", "y {a}", "3-0", "y <b>{a}</b>"),
         ("{a<b>b}</b>", "x", "", "<b>{ab} </b>x"),

@@ -301,7 +301,7 @@ class ModelComparison:
             "batch_sentences": request.batch_sentences,
             **request.record(),
         }
-        gains = [gain_table(self.gains)] if request.explain else []
+        gains = [gain_table(self.gains)] if self.gains else []
         tables = (self._models(), *seeds, self._significance(), *sites, *gains)
         return Report("compare", tables, (*self._notes(), *[SEEDS_NOTE] * len(seeds)), settings)
 
@@ -387,7 +387,7 @@ class ModelComparison:
             yield f"decoding: target tokens/s{lines}, the models taking turns, fastest turn; ratio: to the baseline"
             yield "spread: excess time of the slowest turn over the fastest; speed: equal where turns overlap"
         if request.explain:
-            yield from GAIN_NOTES
+            yield from GAIN_NOTES if self.gains else ("explain: the models have no method, so there is nothing to say",)
 
     def draw(self) -> Figure:
         """Draw quality against speed, with title and caption."""

@@ -11,7 +11,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.metric import METRICS
 from sparsenmt.process.progress import byte_text
 
-_BYTES = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_BYTES = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _NUMBER = r"(\d+(?:\.\d+)?)"
 
@@ -78,7 +78,9 @@ def _plain(value: float) -> str:
 
 def limit_text(name: str, value: float) -> str:
     """Return the value of a measure in words, as ``312.0 MB``."""
-    return f"{value * 1000:,.1f} ms" if name == "latency" else byte_text(value)
+    if name == "latency":
+        return f"{value * 1000:,.1f} ms" if value >= 1e-3 else f"{value * 1000:.3g} ms"
+    return byte_text(value)
 
 
 def _parse_within(text: str) -> tuple[str, float]:
@@ -97,9 +99,9 @@ def _parse_within(text: str) -> tuple[str, float]:
     if sign != worse and float(number):
         kind = "a number with a plus sign" if worse == "+" else "a negative number"
         raise UserError(
-            f"{metric.label} gets worse by {worse}{number}: '{text}' allows no loss",
+            f"'{text}' allows no loss: a loss in {metric.label} is {kind}",
             where="--within",
-            hint=f"Write {kind}, as '{name} {worse}{number}'.",
+            hint=f"Write '{name} {worse}{number}'.",
         )
     return name, float(number)
 
@@ -109,9 +111,12 @@ def _parse(text: str | None, option: str, units: Mapping[str, float], example: s
     if text is None:
         return None
     found = re.fullmatch(rf"\s*{_NUMBER}\s*([A-Za-z]+)\s*", text)
-    value = 0.0 if found is None else float(found[1]) * units.get(found[2].lower(), 0.0)
+    known = {name.lower(): size for name, size in units.items()}
+    value = 0.0 if found is None else float(found[1]) * known.get(found[2].lower(), 0.0)
     least = 1.0 if units is _BYTES else 0.0  # a part of a byte is none
     if not (least <= value < math.inf and value):
         names = ", ".join(units)
-        raise UserError(f"'{text}' is no number with one of the units {names}", where=option, hint=f"As in {example}.")
+        raise UserError(
+            f"'{text}' is no positive number with one of the units {names}", where=option, hint=f"As in {example}."
+        )
     return value

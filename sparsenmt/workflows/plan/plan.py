@@ -7,6 +7,7 @@ kept trials, ``trials/``, and the cut models and shortlists that were tried, ``t
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,7 +18,7 @@ import torch
 from sparsenmt.arguments import from_fields, strings_to_paths
 from sparsenmt.assemble.model import depth_plan
 from sparsenmt.assemble.model_directory import model_identity, read_recipe
-from sparsenmt.data.text import check_readable
+from sparsenmt.data.text import read_blocks
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.decoding.model_options import ModelOptions
 from sparsenmt.errors import UserError, check_lists
@@ -144,18 +145,20 @@ class _Plan:
         self.request, self.budget = request, request.budget
         directories = [each for place in request.models for each in models_in(place)]
         check_models(directories)
-        for path in (each for pair in request.corpora for each in pair):
-            check_readable(path)
+        for pair in request.corpora:
+            deque(read_blocks(pair), 0)  # raises if they are not line-aligned
         if request.output.exists() and not request.output.is_dir():
             raise UserError("this is a file", where=str(request.output), hint="Name a directory as --output.")
         if (request.output / MODEL).exists() and not (request.output / TRIALS).is_dir():
             hint = "Name a new folder, or one that a plan wrote, as --output."
             raise UserError("exists, and no plan wrote it", where=str(request.output / MODEL), hint=hint)
-        chosen = (request.output / MODEL).resolve()
+        output = request.output.resolve()
         for each in directories:
-            if each.resolve() == chosen:
-                hint = "Name another folder as --output: the chosen model would replace it."
-                raise UserError("an earlier plan wrote this model to --output", where=str(each), hint=hint)
+            if each.resolve() in (output / MODEL, output, *output.parents):
+                hint = (
+                    "Name a folder outside of the models, and not that of a plan that chose one of them, as --output."
+                )
+                raise UserError("the plan would be written into this model, or replace it", where=str(each), hint=hint)
         device = request.use_processors()
         self.models = {label: self._model(label, path, device) for label, path in model_labels(directories).items()}
         first = next(iter(self.models.values()))
@@ -168,6 +171,8 @@ class _Plan:
         self._settings, self.metric = self.scoring.settings(language=language), METRICS[metric]
         self.budget = replace(self.budget, metric=metric)
         sources, references = self.text.read()
+        if not any(each.strip() for each in sources):
+            raise UserError("there is no text in it", where=self.text.name, hint="Name a text with sentences.")
         order = random.Random(_SEED).sample(range(len(sources)), len(sources))
         self.references = [references[i] for i in order]
         self.trials = Trials(
@@ -319,7 +324,9 @@ class _Plan:
         if not meets:
             self._remove_model()
         model = self._write_model(chosen) if meets else None
-        points = {each: _values(row, self._sign) for each, row in by_candidate.items()}
+        points = {
+            each: (self._sign * row.compared.system.value, row.finding.speed) for each, row in by_candidate.items()
+        }
         table = PlanTable(
             self.text, self.metric, self.scoring, self.budget, rows, chosen, meets, front(points), self.seen
         )
@@ -368,7 +375,7 @@ class _Plan:
         if not self.request.exhaustive:
             later = [axis for axis in AXES.values() if axis.keeps_outputs and axis.name in wanted]
             values = max(sum(len(axis.values(model)) for axis in later) for model in self.models.values())
-            counts[-1] += _TUNED * (len(self.rounds) > 1)
+            counts[-1] += _TUNED * (len(self.rounds) > 1 and values > 0)
             counts[max(len(counts) - 2, 0)] += _TUNED * values
         shared = 1 + 1 / TOGETHER  # with the turns of the reference
         times = [n * size * seconds * self.request.turns * shared for n, size in zip(counts, self.rounds, strict=True)]
@@ -417,8 +424,3 @@ def _can_be_cut(directory: Path) -> bool:
 def _cost(row: PlanRow) -> tuple[float, ...]:
     """Return how simple a candidate is: the choices in which it differs from its recipe, and the bytes of its model."""
     return len(row.candidate.choices), row.size, -row.finding.speed
-
-
-def _values(row: PlanRow, sign: int) -> tuple[float, float]:
-    """Return quality and speed, of both of which more is better."""
-    return sign * row.compared.system.value, row.finding.speed

@@ -156,7 +156,8 @@ class PlanTable:
         """Yield notes that explain the columns."""
         yield f"difference: {self.metric.label} less that of the best, 95% interval ({BOOTSTRAP})"
         reference, count, whole = self.rows[0].candidate, len(self.seen), len(self.rows[0].trial.translations)
-        yield f"speed: times that of {reference} in the same turns, their median; tokens: a second, fastest turn"
+        yield f"speed: times that of {reference} beside it, median of the turns; its own is noise: it is timed twice"
+        yield "tokens: target tokens a second, in the fastest turn"
         dropped = any(lines < whole for lines, _ in self.seen.values())
         kept = f", 1 in {RATE} kept, at least {FEWEST_KEPT}" if dropped else ""
         yield f"memory: peak of the process; tried: {count:,} candidate{'' if count == 1 else 's'}{kept}"

@@ -6,6 +6,7 @@ programs slow down, the ratio of the two is left. A trial is a file, by the hash
 
 from __future__ import annotations
 
+import functools
 import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -111,7 +112,7 @@ class Workshop:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self._hash = folder, functools.cache(sha256_file)
 
     def ready(self, candidate: PlanCandidate, model: PlanModel) -> ReadyModel:
         """Return the files with which a candidate decodes; those that are missing are made."""
@@ -146,15 +147,6 @@ class Workshop:
         """Return the hash of the model and the corpora."""
         texts = [[self._hash(path) for path in pair] for pair in model.corpora]
         return request_digest({"model": model.identity.digest, "texts": texts})[:12]
-
-    @cached_property
-    def _hashes(self) -> dict[Path, str]:
-        return {}
-
-    def _hash(self, path: Path) -> str:
-        if path not in self._hashes:
-            self._hashes[path] = sha256_file(path)
-        return self._hashes[path]
 
 
 class Trials:
