@@ -155,9 +155,7 @@ class _Plan:
         output = request.output.resolve()
         for each in directories:
             if each.resolve() in (output / MODEL, output, *output.parents):
-                hint = (
-                    "Name a folder outside of the models, and not that of a plan that chose one of them, as --output."
-                )
+                hint = "Name another folder as --output, outside of the models that are given."
                 raise UserError("the plan would be written into this model, or replace it", where=str(each), hint=hint)
         device = request.use_processors()
         self.models = {label: self._model(label, path, device) for label, path in model_labels(directories).items()}
