@@ -36,3 +36,11 @@ def test_what_is_offered(words: str, offered: str) -> None:
 
 def test_another_shell_is_refused(command: Run) -> None:
     assert command("completion", "tcsh").code == 2
+    missing = command("completion")
+    assert missing.code == 2 and "    bash" in missing.err and "\\t" not in missing.err
+
+
+@pytest.mark.parametrize("name", [".", "none/recipe.schema.json"])
+def test_a_schema_goes_to_a_file_in_a_folder_that_exists(name: str, command: Run) -> None:
+    refused = command("recipe-schema", "-o", name)
+    assert refused.code == 2 and "directory" in refused.err, refused.err
