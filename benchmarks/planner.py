@@ -14,6 +14,7 @@ times are then those of the rest. Ends with one JSON line.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -50,7 +51,8 @@ def dominated_by(grid: dict[str, Any], chosen: str) -> tuple[float, str]:
 
 def on_test(folder: Path, models: list[str], text: list[str], threads: int) -> None:
     """Print quality and speed of the choice and of the first model, each by its recipe, on another text."""
-    options = ["--source", text[0], "--reference", text[1], "--threads", str(threads)]
+    options = ["--source", text[0], "--reference", text[1]]  # not --threads: the choice may have a number of its own
+    os.environ["OMP_NUM_THREADS"] = str(threads)
     timed_plan(folder, [*models, *options, "--axis", "vocabulary"])  # of no corpus: there is nothing to try
 
 

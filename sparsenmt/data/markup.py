@@ -251,10 +251,11 @@ class _Transfer:
         self._links: list[list[int]] = [[] for _ in self._target]  # unit of the translation -> linked source units
         for i, j in links:
             self._links[j].append(i)
-        free = [(0, len(text))]
+        free, self._verbatims = [(0, len(text))], dict[tuple[int, int], Span]()
         for part in _kept_parts(marked.elements):  # a part that the translation has is linked to it and nothing else
             if (same := self._verbatim(part, free)) is not None:
                 _take(free, same)
+                self._verbatims[part.begin, part.end] = same
                 for j in self._units_within(same):
                     self._links[j] = list(self._covered(part))
 
@@ -281,8 +282,9 @@ class _Transfer:
 
     def _place(self, element: Element, free: Sequence[Span], inside: Span, parent: Span) -> Span:
         """Return the place of an element in one of the gaps between those that are placed."""
-        if element.kept and (same := self._verbatim(element, free)) is not None:
-            return same
+        own = self._verbatims.get((element.begin, element.end)) if element.kept else None
+        if own is not None and any(begin <= own[0] and own[1] <= end for begin, end in free):
+            return own
         covered = self._covered(element)
         if not covered:
             return self._point(covered, free, inside)

@@ -163,10 +163,10 @@ def _next_tokens(
             cache = engine.new_cache(memory, exits=options.decoder_exits, at_once=True)
             states = engine.step(inputs.to(bundle.device), cache)
             last = states[torch.arange(len(chosen)), valid.sum(1).to(states.device) - 1]  # (B, D)
-            scores = engine.project(last).double().softmax(-1)  # (B, V)
+            logits = engine.project(last).double()  # (B, V)
+        allowed = allowed_tokens(bundle, own, options)  # as in searches, before the normalization
+        scores = (logits if allowed is None else logits.masked_fill(~allowed, -torch.inf)).softmax(-1)
         scores[:, [*never(options), EOS]] = 0
-        if (allowed := allowed_tokens(bundle, own, options)) is not None:
-            scores = scores.masked_fill(~allowed, 0)
         if target.keeps_word_boundaries:  # another token would change the word before
             continued = torch.tensor([bool(prefixes[i]) for i in chosen], device=scores.device)
             scores = scores.masked_fill(continued[:, None] & ~starts, 0)

@@ -55,17 +55,18 @@ def is_new(plain: PlainTransformer) -> bool:
     return plain.section.norm == "pre" and plain.section.recurrence is None
 
 
-def marian_weights(plain: PlainTransformer, ids: tuple[Sequence[int], Sequence[int]]) -> MarianWeights:
+def marian_weights(plain: PlainTransformer, ids: tuple[Sequence[int], Sequence[int]], *, new: bool) -> MarianWeights:
     """Convert a model.
 
     Args:
         ids: of source and target, (V): Marian's id of each token; -1: it has no such token.
+        new: use the names of a `transformer-new`.
     """
     sizes = [max(each) + 1 for each in ids]
     moved = bool(start_vector(plain).any())
     if moved:
         plain = _begin_with_zeros(plain)
-    new, recurrent = is_new(plain), plain.section.recurrence is not None
+    recurrent = plain.section.recurrence is not None
     tensors = _tables(plain, ids, sizes, tied="none" if moved else plain.section.tie_embeddings)
     for name, tensor in plain.stacks.items():
         own = as_fp32(tensor.t() if tensor.dim() == 2 else tensor)

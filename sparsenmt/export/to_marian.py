@@ -123,10 +123,11 @@ def _write(plain: PlainTransformer, bundle: Bundle, directory: Path, choices: Fi
         hint = "Leave it out, or write 8 bits: --file int8."
         raise UserError("a text shows the ranges of numbers of 8 bits, and this is fp32", where="--text", hint=hint)
     if files.unchanged and files.layout and files.kind == _kind_of(files.layout) and choices.text is None:
-        data = _original(files.layout, marian_weights(plain, ids))
+        data = _original(files.layout, marian_weights(plain, ids, new=False))  # what is imported is no other kind
+    batch = _batch(plain) if data is None else 32
     if data is None:
         _check(plain, bundle, files.kind)
-        weights = marian_weights(plain, ids)
+        weights = marian_weights(plain, ids, new=is_new(plain))
         if files.kind == INT8:
             data = _in_8_bits(weights, plain, bundle, files, choices)
         else:
@@ -141,7 +142,7 @@ def _write(plain: PlainTransformer, bundle: Bundle, directory: Path, choices: Fi
         assert shortlist is not None
         best = files.layout.shortlist_best if files.layout else 0
         write_bytes(directory / files.shortlist, binary_shortlist(shortlist, *ids, best))
-    write_text(directory / files.settings, _settings(bundle.recipe.decoding, files, _batch(plain)))
+    write_text(directory / files.settings, _settings(bundle.recipe.decoding, files, batch))
 
 
 def _original(layout: MarianLayout, weights: MarianWeights) -> bytes | None:
@@ -241,6 +242,7 @@ def _settings(decoding: schema.Decoding, files: _Files, batch: int) -> str:
     if layout is not None and layout.settings:
         before = decoding_settings(layout.settings_text.encode(), Path(layout.settings))
         same = all(getattr(decoding, key) == value for key, value in decoding_of(before).items())
+        same = same and (batch != 1 or before.get("mini-batch") == 1)
         given = before.get("models"), before.get("vocabs"), (before.get("shortlist") or [""])[0]
         if same and given == ([files.model], names, files.shortlist):  # they may have named files elsewhere
             return layout.settings_text

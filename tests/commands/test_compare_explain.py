@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from sparsenmt.data.text import read_lines
 from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.sparsity.window import WindowPattern
 from sparsenmt.workflows.evaluation.benchmark.flops import count_arithmetic
-from sparsenmt.workflows.evaluation.method_gain import hidden_share
+from sparsenmt.workflows.evaluation.method_gain import DenseTwin, _switched_off, hidden_share
 from tests.commands.conftest import RECIPE
 from tests.commands.support import Run
 
@@ -74,6 +75,20 @@ def test_layers_that_do_not_run_are_skipped(command: Run) -> None:
     row = rows_of(command, "tied")["model.depth"]
     assert row["nominal"] == 0 and row["skipped"] == 0
     assert "name fewer" in (row["reason"] or "name fewer")
+
+
+def test_dense_models_have_nothing_to_explain(command: Run) -> None:
+    result = command("compare", "model", *COMPARE)
+    assert result.code == 0 and "explain: the models have no method, so there is nothing to say" in result.lines
+    assert not any(line.startswith(("methods:", "does each method")) for line in result.lines)
+
+
+def test_a_method_that_is_switched_off_leaves_the_options_of_decoding(command: Run) -> None:
+    found = open_model("model", device="cpu", dtype=None)
+    decoding = found.recipe.decoding.model_copy(update={"batch_tokens": 77, "encoder_layers": 1, "decoder_layers": 1})
+    plain = replace(found, recipe=found.recipe.model_copy(update={"decoding": decoding}))
+    off = _switched_off(DenseTwin("off", None, found.recipe.model), plain)
+    assert off is not None and off.recipe.decoding == decoding
 
 
 def test_the_share_of_keys_that_a_window_hides() -> None:

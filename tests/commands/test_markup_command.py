@@ -8,10 +8,13 @@ import random
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 from xml.etree import ElementTree
 
 import pytest
 
+from sparsenmt.workflows.decoding.aligned_output import _whole_tokens
 from tests.commands.support import Run
 
 TAG = re.compile(r"<[^>]*>")
@@ -74,3 +77,19 @@ def test_what_does_not_fit_is_refused(command: Run, refused: Callable[..., str],
     assert "marked, line 2: the tags are not balanced: <b> is not closed" in message
     failed = command("decode", "model", "--markup", "xml", stdin=b"</b>\n")
     assert failed.code == 2 and "stdin, line 1: the tags are not balanced" in failed.err
+
+
+@pytest.mark.parametrize(
+    ("text", "spans", "expected"),
+    [
+        ("東京で", [(0, 2), (2, 3)], {0: range(2)}),
+        ("Warte ... jetzt", [(0, 5), (5, 9), (9, 15)], {1: range(1, 4)}),
+        ("ein Wort", [(0, 3), (3, 6), (6, 8)], {}),
+        (" ", [], {}),
+    ],
+)
+def test_a_token_belongs_to_all_units_that_it_touches(
+    text: str, spans: list[tuple[int, int]], expected: dict[int, range]
+) -> None:
+    tokenizer = SimpleNamespace(spans=lambda line: spans if line == text else [])
+    assert _whole_tokens(cast("Any", tokenizer), text) == expected

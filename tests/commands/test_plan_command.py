@@ -218,6 +218,34 @@ def test_a_cut_vocabulary_at_a_depth_is_that_of_its_layers(
     assert (recipe.model.encoder_layers, recipe.model.decoder_layers) == (1, 1)
 
 
+def test_with_a_limit_on_memory_a_depth_is_that_of_a_cut_model(command: Run, timed: list[Any], table: Any) -> None:
+    made(Path("model"), Path("tied"), {**SECTIONS["tied"], "output_bias": True})
+    tied = ["tied" if each == "model" else each for each in PLAN]
+    arguments = [*tied, "--axis", "depth", "--within", "chrf -100"]
+    assert command(*arguments).code == 0 and not Path("out/tried").exists()
+    whole, before = table()["tables"]["pareto"], len(timed)
+    result = command(*arguments, "--memory", "100GB")
+    assert result.code == 0, result.err
+    assert {path.name[:8] for path in Path("out/tried").iterdir()} == {"tied-1-1", "tied-1-2", "tied-2-1"}
+    assert len(timed) == before + 3 * 2  # the cut ones, in two turns
+    cut = {row["candidate"]: row["chrf"] for row in table()["tables"]["pareto"]}
+    assert len(cut) == 4 and cut == {row["candidate"]: row["chrf"] for row in whole}
+
+
+def test_a_metric_that_needs_documents_is_refused(command: Run) -> None:
+    bundle = open_model("model", device="cpu", dtype=None)
+    validation = bundle.recipe.training.validation.model_copy(update={"metric": "dbleu"})
+    training = bundle.recipe.training.model_copy(update={"validation": validation})
+    dev = bundle.recipe.data.dev
+    assert dev is not None
+    data = bundle.recipe.data.model_copy(update={"dev": dev.model_copy(update={"documents": "corpus/dev.ids"})})
+    recipe = bundle.recipe.model_copy(update={"training": training, "data": data})
+    model_directory.initialise(Path("of_documents"), recipe, bundle.tokenizers, bundle.features, "of a test")
+    model_directory.write_weights(Path("of_documents"), bundle.model.state_dict(), after=0, made_of=[])
+    refused = command("plan", "of_documents", *DEV, "-o", "out", "--axis", "beam")
+    assert refused.code == 2 and "--within: 'dbleu' is no metric of lines" in refused.err, refused.err
+
+
 def test_a_shortlist_and_a_cut_vocabulary_lie_in_the_chosen_directory(
     command: Run, timed: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,7 @@ def test_elements_are_moved_by_links(line: str, text: str, links: str, expected:
         ("x{a} y", "siehe.", "0-0 1-1 2-1 3-1", "siehe{a}"),  # joined, as in the source
         ("see {a}", "siehe „ä“!", "0-0 2-2", "siehe „{a}“!"),
         ("<b>{a}</b> c", "y {a}", "3-0", "y <b>{a}</b>"),
+        ("<b>{a}</b> of {a}", "{a} von {a}", "", "<b>{a}</b> von {a}"),  # each in its own place
         ("{a<b>b}</b>", "x", "", "<b>{ab} </b>x"),
     ],
 )

@@ -37,7 +37,7 @@ from sparsenmt.workflows.conversion.import_model import ImportRequest, import_mo
 from sparsenmt.workflows.conversion.slice import slice_model
 from sparsenmt.workflows.conversion.vocabulary_slice import VocabularyTexts
 from tests.export.support import make_bundle, make_tokenizers
-from tests.importers.marian_twin import SENTENCES, UNTIED, Twin, vocabulary
+from tests.importers.marian_twin import ATTENTION, PRE, SENTENCES, UNTIED, Twin, vocabulary
 from tests.importers.test_marian import VARIANTS
 from tests.importers.test_marian_shortlist import lists_of, write_binary
 
@@ -109,13 +109,29 @@ def twin_logits(bundle: Bundle, path: Path) -> tuple[Tensor, Tensor]:
 # Import, then export
 
 
+UNCHANGED = {name: each for name, each in VARIANTS.items() if "gelu" not in name}  # whose weights are scaled
+UNCHANGED["norms first, self-attention"] = {**PRE, **ATTENTION}
+
+
 @pytest.mark.parametrize("kind", ["npz", "bin", "int8"])
-@pytest.mark.parametrize("name", [name for name in VARIANTS if "gelu" not in name])
+@pytest.mark.parametrize("name", UNCHANGED)
 def test_unchanged_models_come_out_as_the_files_they_were(name: str, kind: str, tmp_path: Path) -> None:
-    source = write_source(tmp_path / "source", kind, **VARIANTS[name])
+    source = write_source(tmp_path / "source", kind, **UNCHANGED[name])
     export_directory(imported(source, tmp_path), tmp_path / "out", "marian")
     for path in source.iterdir():
         assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+@pytest.mark.parametrize("size", [1, 64])
+def test_a_changed_model_that_needs_single_sentences_gets_settings_that_say_so(size: int, tmp_path: Path) -> None:
+    source = write_source(tmp_path / "source", "npz", **PRE, **ATTENTION)
+    with (source / "config.yml").open("a", encoding="utf-8", newline="\n") as stream:
+        stream.write(f"mini-batch: {size}\n")
+    before = (source / "config.yml").read_bytes()
+    model = changed(imported(source, tmp_path), "encoder.layers.0.self.q.bias")
+    export_directory(model, tmp_path / "out", "marian")
+    after = (tmp_path / "out/config.yml").read_bytes()
+    assert yaml.safe_load(after)["mini-batch"] == 1 and (after == before) == (size == 1)
 
 
 def test_padding_of_any_contents_is_kept(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def _read(request: ShortlistRequest, tokenizers: Tokenizers) -> tuple[list[Pair]
     pairs: list[Pair] = []
     alignments: list[Places] = []
     for number, corpus in enumerate(request.corpora):
-        files = [*corpus, *request.alignments[number : number + 1]]
+        files, before = [*corpus, *request.alignments[number : number + 1]], len(alignments)
         for rows in bounded_batches(read_parallel(files), lambda row: sum(map(len, row)), most=_LINES):
             first = len(pairs)
             sides = zip(
@@ -109,7 +109,7 @@ def _read(request: ShortlistRequest, tokenizers: Tokenizers) -> tuple[list[Pair]
             source, target = ([array("i", ids) for ids in each.encode_batch(lines)] for each, lines in sides)
             pairs += zip(source, target, strict=True)
             for row, pair in zip(rows, pairs[first:], strict=True) if request.alignments else ():
-                where, sizes = f"{files[2]}, line {len(alignments) + 1}", (len(pair[0]), len(pair[1]))
+                where, sizes = f"{files[2]}, line {len(alignments) - before + 1}", (len(pair[0]), len(pair[1]))
                 alignments.append(parse_links(row[2], where, sizes, "tokens").sure)
     return pairs, alignments
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -9,7 +10,7 @@ from typing import Any, Literal
 
 from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.markup import MarkedText, transfer, units_of
-from sparsenmt.data.tokenizers.tokenizer import Tokenizers
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.decoding.alignment import (
     AlignedPair,
     AttentionHeads,
@@ -46,8 +47,17 @@ class AlignedLine:
             target = ReadTarget(source, hypothesis.tokens, text)
             after = target_places(tokenizers.target, target, units_of(text))
             links = replace(pair, source=before, target=after).alignment.pairs
-            written.append(transfer(own, text, links, units))
+            whole = _whole_tokens(tokenizers.target, text), _whole_tokens(tokenizers.source, own.text)
+            every = {(i, j) for a, b in links for j in whole[0].get(b, [b]) for i in whole[1].get(a, [a])}
+            written.append(transfer(own, text, every, units))
         return written
+
+
+def _whole_tokens(tokenizer: Tokenizer, text: str) -> dict[int, range]:
+    """Return the units that a token touches, by its first one: in a text without spaces they are characters."""
+    starts, ends = zip(*units_of(text), strict=True) if text.strip() else ((), ())
+    found = {bisect_right(ends, begin): bisect_left(starts, end) for begin, end in tokenizer.spans(text)}
+    return {first: range(first, last) for first, last in found.items() if last > first + 1}
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import Pattern
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe.method_choice import MethodChoice, Site
-from sparsenmt.recipe.schema import Decoding, ModelSection, Recipe
+from sparsenmt.recipe.schema import ModelSection, Recipe
 from sparsenmt.report.tables import Table, Value, columns
 from sparsenmt.sparsity.registry import Socket
 from sparsenmt.workflows.evaluation.benchmark.flops import count_arithmetic, product_rate
@@ -64,13 +64,11 @@ class DenseTwin:
         name: in tables.
         model: label of a model of the list; None: the same weights, with the method switched off.
         section: the model section without the method.
-        decoding: options of the weights with the method switched off.
     """
 
     name: str
     model: str | None
     section: ModelSection
-    decoding: Decoding
 
 
 @dataclass(frozen=True)
@@ -205,10 +203,10 @@ class GainMeasurement:
             return None
         decoding = recipe.decoding.at(None) if plugged.socket == "depth" else recipe.decoding
         for other, each in self.recipes.items():
-            same = each.model == section and each.decoding.at(None).recorded() == recipe.decoding.at(None).recorded()
+            same = each.model == section and each.decoding.recorded() == decoding.recorded()
             if other != label and same and self._vocabularies(other) == self._vocabularies(label):
-                return DenseTwin(other, other, section, each.decoding)
-        found = DenseTwin("same weights, switched off", None, section, decoding)
+                return DenseTwin(other, other, section)
+        found = DenseTwin("same weights, switched off", None, section)
         with suppress(UserError, ValueError):
             if _switched_off(found, self.open_plain(self.models[label])) is not None:
                 return found
@@ -267,7 +265,7 @@ class GainMeasurement:
         """Return `MethodGain.nominal`."""
         site, attention, model = plugged.site, self.found[label].attention or {}, plain.model
         if plugged.socket == "memory":
-            return self.found[label].sparsity
+            return self.found[label].sparsity if len(plain.recipe.model.memory) == 1 else None  # of all together
         if plugged.socket == "depth":
             running, all_layers = plain.depth, (len(model.plan.encoder), len(model.plan.decoder))
             return 1 - sum(running) / sum(all_layers)
@@ -330,7 +328,9 @@ def _switched_off(twin: DenseTwin, plain: Bundle) -> Bundle | None:
     if any(name not in weights or weights[name].shape != tensor.shape for name, tensor in own.items()):
         return None
     model.load_state_dict({name: weights[name] for name in own})
-    recipe = plain.recipe.model_copy(update={"model": twin.section, "decoding": twin.decoding})
+    decoding = plain.recipe.decoding
+    decoding = decoding if twin.section.depth == plain.recipe.model.depth else decoding.at(None)
+    recipe = plain.recipe.model_copy(update={"model": twin.section, "decoding": decoding})
     return replace(plain, recipe=recipe, model=model.to(plain.device).eval())
 
 

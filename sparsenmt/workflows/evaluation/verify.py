@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +195,8 @@ def _with_text(bundle: Bundle, request: VerifyRequest) -> tuple[TrainedModel, di
         lines = [tokenizers.source.decode(drawn(tokenizers.source.size)) for _ in range(request.lines)]
         lines = [line if line.strip() else "a" for line in lines]
     else:
-        lines = [line for line, _ in zip(_filled(request.source), range(request.lines), strict=False)]
+        filled = (line for line in read_lines(request.source) if line.strip())
+        lines = list(islice(filled, request.lines))
     if not lines:
         raise UserError("there is no text in it", where=str(request.source), hint="Name a text with lines.")
     targets = [drawn(tokenizers.target.size) for _ in lines]
@@ -204,11 +206,6 @@ def _with_text(bundle: Bundle, request: VerifyRequest) -> tuple[TrainedModel, di
     digest = sha256_text("\n".join(lines))
     about = {"name": name, "lines": len(lines), "seed": request.seed, "sha256": digest}
     return TrainedModel(bundle, tuple(lines), tuple((*ids, EOS) for ids in targets)), about
-
-
-def _filled(path: Path) -> Iterator[str]:
-    """The lines of a text that are not blank."""
-    return (line for line in read_lines(path) if line.strip())
 
 
 def check_export(model: TrainedModel) -> Iterator[Figure]:

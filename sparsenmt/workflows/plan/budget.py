@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sparsenmt.errors import UserError
-from sparsenmt.metric import METRICS
+from sparsenmt.metric import METRICS, Metric
 from sparsenmt.process.progress import byte_text
 
 _BYTES = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_HINT = "Write the metric and what may be lost, as 'bleu -0.5'."
 _NUMBER = r"(\d+(?:\.\d+)?)"
 
 
@@ -83,18 +84,22 @@ def limit_text(name: str, value: float) -> str:
     return byte_text(value)
 
 
+def check_metric(name: str) -> Metric:
+    """Return a metric; UserError unless it has a value for lines without their documents and sources."""
+    usable = [each for each in METRICS if METRICS[each].is_utility and not METRICS[each].reads_source]
+    if name not in usable:
+        known = ", ".join(usable)
+        raise UserError(f"'{name}' is no metric of lines; there are {known}", where="--within", hint=_HINT)
+    return METRICS[name]
+
+
 def _parse_within(text: str) -> tuple[str, float]:
     """Return metric and loss of a text such as ``bleu -0.5``, of a metric of errors ``ter +0.5``."""
     found = re.fullmatch(rf"\s*([A-Za-z0-9_]+)\s+([+-]?){_NUMBER}\s*", text)
-    hint = "Write the metric and what may be lost, as 'bleu -0.5'."
     if found is None or not math.isfinite(float(found[3])):
-        raise UserError(f"'{text}' is not a metric and a difference", where="--within", hint=hint)
+        raise UserError(f"'{text}' is not a metric and a difference", where="--within", hint=_HINT)
     name, sign, number = found.groups()
-    metric = METRICS.get(name)
-    usable = [each for each in METRICS if METRICS[each].is_utility and not METRICS[each].reads_source]
-    if metric is None or name not in usable:
-        known = ", ".join(usable)
-        raise UserError(f"'{name}' is no metric of lines; there are {known}", where="--within", hint=hint)
+    metric = check_metric(name)
     worse = "+" if metric.lower_is_better else "-"
     if sign != worse and float(number):
         kind = "a number with a plus sign" if worse == "+" else "a negative number"

@@ -100,15 +100,6 @@ class Axis:
     keeps_outputs: bool = False
 
 
-def _depths(model: PlanModel) -> list[Depth]:
-    """Return the trained pairs of exits."""
-    return [depth for depth in model.depths.depths() if depth != model.depth]
-
-
-def _vocabularies(model: PlanModel) -> list[str]:
-    return [OF_CORPUS] if model.corpora and model.is_cut else []
-
-
 def _shortlists(model: PlanModel) -> list[str]:
     """Return no shortlist, the model's own, and that of the corpora, as far as there are such."""
     used = model.recipe.decoding.shortlist or NO_SHORTLIST
@@ -147,16 +138,21 @@ def _threads(model: PlanModel) -> list[int]:
 _AXES = (
     Axis(
         "depth",
-        _depths,
+        lambda model: [depth for depth in model.depths.depths() if depth != model.depth],
         lambda depth: {"encoder_layers": depth[0], "decoder_layers": depth[1]},
         lambda depth: f"{depth[0]}+{depth[1]} layers",
     ),
-    Axis("vocabulary", _vocabularies, lambda value: {}, lambda value: "cut vocabulary"),
+    Axis(
+        "vocabulary",
+        lambda model: [OF_CORPUS] if model.corpora and model.is_cut else [],
+        lambda value: {},
+        lambda value: "cut vocabulary",
+    ),
     Axis(
         "shortlist",
         _shortlists,
         lambda value: {"shortlist": OWN_SHORTLIST if value == OF_CORPUS else value},
-        lambda value: "no shortlist" if value == NO_SHORTLIST else "shortlist",
+        lambda value: {NO_SHORTLIST: "no shortlist", OWN_SHORTLIST: "own shortlist"}.get(value, "shortlist"),
     ),
     Axis("dtype", _dtypes, lambda name: {"dtype": name}, str),
     Axis(

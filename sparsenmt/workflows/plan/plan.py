@@ -43,7 +43,7 @@ from sparsenmt.storage.kept_work import KeptWork
 from sparsenmt.workflows.conversion.slice import slice_model
 from sparsenmt.workflows.evaluation.experiment import agreed_scoring, metric_of
 from sparsenmt.workflows.evaluation.reference_texts import TestText, given_text, shared_text
-from sparsenmt.workflows.plan.budget import Budget
+from sparsenmt.workflows.plan.budget import Budget, check_metric
 from sparsenmt.workflows.plan.candidate import AXES, OF_CORPORA, PlanCandidate, PlanModel, candidates
 from sparsenmt.workflows.plan.elimination import Finding, choose, climb, front, halve, kept_of, rounds_of
 from sparsenmt.workflows.plan.plan_table import PlanRow, PlanTable, dry_run_report
@@ -164,6 +164,7 @@ class _Plan:
         given = given_text(request.source, request.reference)
         self.text = given or shared_text(model_labels(directories), request.kind, TestText)
         metric = self.budget.metric or metric_of(first.recipe)
+        check_metric(metric)
         recipes = {label: model.recipe for label, model in self.models.items()}
         self.scoring, language = agreed_scoring(self.text, ScoringOptions((metric,)), recipes)
         self._settings, self.metric = self.scoring.settings(language=language), METRICS[metric]
@@ -178,7 +179,7 @@ class _Plan:
             self.reference,
             [sources[i] for i in order],
             request.output / TRIALS,
-            Workshop(request.output / "tried"),
+            Workshop(request.output / "tried", cuts_depths=self.budget.memory is not None),
             turns=request.turns,
             languages=request.languages,
         )
@@ -317,7 +318,8 @@ class _Plan:
         """Choose, write the chosen model directory and the report."""
         by_candidate = {row.candidate: row for row in rows}
         findings = {each: row.finding for each, row in by_candidate.items()}
-        found, meets = choose(findings, self.budget.loss, lambda each: _cost(by_candidate[each]))
+        costs = {each: (len(each.choices), row.size, -row.finding.speed) for each, row in by_candidate.items()}
+        found, meets = choose(findings, self.budget.loss, costs.__getitem__)
         chosen, output = by_candidate[found], self.request.output
         if not meets:
             self._remove_model()
@@ -404,7 +406,7 @@ class _Plan:
         for name in ("turns", "threads", "device", "source_language", "target_language"):
             if (value := getattr(request, name)) != getattr(PlanRequest, name):
                 words += [f"--{'rounds' if name == 'turns' else name.replace('_', '-')}", value]
-        return [*words, "-o", request.output]
+        return [*words, *["--exhaustive"] * request.exhaustive, "-o", request.output]
 
 
 def _can_be_cut(directory: Path) -> bool:
@@ -417,8 +419,3 @@ def _can_be_cut(directory: Path) -> bool:
         notify(f"{directory}: its vocabulary is not cut: {error}")
         return False
     return True
-
-
-def _cost(row: PlanRow) -> tuple[float, ...]:
-    """Return how simple a candidate is: the choices in which it differs from its recipe, and the bytes of its model."""
-    return len(row.candidate.choices), row.size, -row.finding.speed

@@ -43,7 +43,7 @@ from sparsenmt.workflows.conversion.vocabulary_slice import VocabularyTexts
 from sparsenmt.workflows.decoding.input_text import warn_of_single_lines
 from sparsenmt.workflows.plan.candidate import OF_CORPUS, PlanCandidate, PlanModel, decoding_of
 
-_FORMAT = 1
+_FORMAT = 2
 TOGETHER = 6  # candidates that share a turn of the reference
 _ALONE = 8  # lines that are translated one by one
 
@@ -97,11 +97,11 @@ class ReadyModel:
 
 def _is_kept(name: str, plan: DepthPlan, depth: Depth) -> bool:
     """Return True if a weight belongs to the layers of a depth, or to no layer."""
-    side, part, *rest = name.split(".")
-    if side not in ("encoder", "decoder") or part not in ("layers", "steps"):
+    side, *parts = name.split(".")
+    if side not in ("encoder", "decoder") or parts[0] not in ("layers", "steps"):
         return True
-    steps = getattr(plan, side)[: depth[side == "decoder"]]
-    return int(rest[0]) in steps if part == "layers" else int(rest[0]) < len(steps)
+    steps, number = getattr(plan, side)[: depth[side == "decoder"]], int(parts[1])
+    return number in steps if parts[0] == "layers" else number < len(steps)
 
 
 class Workshop:
@@ -109,24 +109,26 @@ class Workshop:
 
     Args:
         folder: where they are written.
+        cuts_depths: cut models also where a candidate only runs fewer layers: its memory is that of the cut model.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self._hash = folder, functools.cache(sha256_file)
+    def __init__(self, folder: Path, *, cuts_depths: bool = False) -> None:
+        self.folder, self.cuts_depths, self._hash = folder, cuts_depths, functools.cache(sha256_file)
 
     def ready(self, candidate: PlanCandidate, model: PlanModel) -> ReadyModel:
         """Return the files with which a candidate decodes; those that are missing are made."""
-        directory, shortlist, name = model.directory, None, model.label.replace("/", "-")
+        directory, options, name = model.directory, decoding_of(candidate, model), model.label.replace("/", "-")
+        layers = model.depths.depth(options.encoder_layers, options.decoder_layers)
+        texts: VocabularyTexts | None = None
         if candidate.get("vocabulary") == OF_CORPUS:
-            options = decoding_of(candidate, model)
-            layers = model.depths.depth(options.encoder_layers, options.decoder_layers)
-            name = f"{name}-cut"
+            name, texts = f"{name}-cut", VocabularyTexts((), *zip(*model.corpora, strict=True))
+        if texts is not None or (self.cuts_depths and layers != model.depths.depth(None, None)):
             directory = self.folder / f"{name}-{layers[0]}-{layers[1]}-{self.digest(model)}"
             if not directory.exists():
-                texts = VocabularyTexts((), *zip(*model.corpora, strict=True))
                 slice_model(
                     model.directory, directory, encoder_layers=layers[0], decoder_layers=layers[1], vocabulary=texts
                 )
+        shortlist = options.shortlist_file if texts is None else None
         if candidate.get("shortlist") == OF_CORPUS:
             shortlist = self.folder / f"{name}-{self.digest(model)}.shortlist"
             if not shortlist.exists():
@@ -144,8 +146,9 @@ class Workshop:
         return options
 
     def digest(self, model: PlanModel) -> str:
-        """Return the hash of the model and the corpora."""
-        texts = [[self._hash(path) for path in pair] for pair in model.corpora]
+        """Return the hash of the model, the shortlist that its recipe names, and the corpora."""
+        named = model.recipe.decoding.shortlist_file
+        texts = [[self._hash(path) for path in pair] for pair in (*model.corpora, () if named is None else (named,))]
         return request_digest({"model": model.identity.digest, "texts": texts})[:12]
 
 
@@ -227,6 +230,7 @@ class Trials:
             "decoding": self.workshop.options(candidate, model).recorded(),
             "choices": [[name, value] for name, value in candidate.choices],
             "corpora": self.workshop.digest(model) if OF_CORPUS in dict(candidate.choices).values() else None,
+            "cut": self.workshop.ready(candidate, model).directory != model.directory,
             "reference": [reference.identity.digest, decoding_of(self.reference, reference).recorded()],
             "text": sha256_text("\n".join(self.sources[:lines])),
             "languages": list(self.languages),
@@ -294,7 +298,9 @@ class Trials:
         use_threads(opened.threads)
         bundle.engine.release()
         trim_heap()
-        _forget_peak(bundle)
+        if bundle.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(bundle.device)
+        forget_peak()
         outputs: list[tuple[str, int]] = []
         seconds = self._seconds(bundle, options, lines, outputs)
         single = [line for line in lines if line.strip()][:_ALONE] if alone else []
@@ -337,7 +343,7 @@ class Trials:
         return opened, options
 
     def _memory(self, bundle: Bundle, before: int | None) -> int | None:
-        """Return the peak memory since `_forget_peak`, without what was resident ``before`` the model was opened."""
+        """Return the peak memory of the turn, without what was resident ``before`` the model was opened."""
         on_device = bundle.device.type == "cuda"
         peak = int(torch.cuda.max_memory_allocated(bundle.device)) if on_device else peak_resident_bytes()
         return None if peak is None or before is None or self._floor is None else self._floor + max(peak - before, 0)
@@ -355,9 +361,3 @@ class _OpenedModel:
 def _resident(device: torch.device) -> int | None:
     """Return the bytes that are resident now, of a GPU those on it."""
     return int(torch.cuda.memory_allocated(device)) if device.type == "cuda" else resident_bytes()
-
-
-def _forget_peak(bundle: Bundle) -> None:
-    if bundle.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(bundle.device)
-    forget_peak()

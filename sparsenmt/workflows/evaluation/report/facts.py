@@ -86,10 +86,11 @@ def draw_training(data: ReportData, section: ReportSection) -> ReportSection:
     """Fill the section on the course of training. UserError if no model has a log."""
     if not any((directory / METRICS_FILE).is_file() for directory in data.labels.values()):
         raise UserError(f"no model has a log of its training ({METRICS_FILE})", hint="`sparsenmt train` writes it.")
+    rates = _named((label, _course(each, "train", "rate")) for label, each in data.labels.items())
     diagrams = [
         ("loss", [_panel("loss for each token", _losses(data))]),
         ("quality in validation", _quality(data)),
-        ("learning rate", [_panel("learning rate", _of_models(data, "train", "rate"))]),
+        ("learning rate", [_panel("learning rate", rates)]),
         ("weight of auxiliary losses (lambda)", [_panel("weight", _of_losses(data, "weight"))]),
         (
             "gates that are closed",
@@ -135,10 +136,6 @@ def _numbers(value: Any) -> Iterator[float]:
 
 def _named(found: Iterable[tuple[str, Course]]) -> dict[str, Course]:
     return {name: course for name, course in found if course}
-
-
-def _of_models(data: ReportData, kind: str, key: str) -> dict[str, Course]:
-    return _named((label, _course(directory, kind, key)) for label, directory in data.labels.items())
 
 
 def _losses(data: ReportData) -> dict[str, Course]:

@@ -139,15 +139,10 @@ def measure_speed(data: ReportData, section: ReportSection) -> ReportSection:
         "pays: yes if every turn was faster than every turn of the dense twin; without a twin it is not measured: "
         "name a dense model beside the others",
     )
-    panel = _speed_panel(rows)
-    return replace(section, tables=(table,), notes=notes, diagrams=(Diagram("speed", (panel,)),))
-
-
-def _speed_panel(rows: list[tuple[Value, ...]]) -> Panel:
-    """Draw the speed of each model as a bar."""
     points: Points = [(float(i), row[5] if isinstance(row[5], float) else None) for i, row in enumerate(rows)]
     ticks = [(float(i), str(row[0])) for i, row in enumerate(rows)]
-    return Panel("model", "target tokens a second", {"decoding": points}, style="bars", ticks=ticks)
+    panel = Panel("model", "target tokens a second", {"decoding": points}, style="bars", ticks=ticks)
+    return replace(section, tables=(table,), notes=notes, diagrams=(Diagram("speed", (panel,)),))
 
 
 def dense_twin(recipes: Mapping[str, Recipe], label: str) -> str | None:
