@@ -251,7 +251,7 @@ class _Transfer:
         self._links: list[list[int]] = [[] for _ in self._target]  # unit of the translation -> linked source units
         for i, j in links:
             self._links[j].append(i)
-        free, self._verbatims = [(0, len(text))], dict[tuple[int, int], Span]()
+        free, self._verbatims = [(0, len(text))], dict[Span, Span]()
         for part in _kept_parts(marked.elements):  # a part that the translation has is linked to it and nothing else
             if (same := self._verbatim(part, free)) is not None:
                 _take(free, same)

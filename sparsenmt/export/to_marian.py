@@ -35,6 +35,7 @@ from sparsenmt.storage.tensors import digest_of
 
 NAME = "Marian"
 _EPSILON, _MOST_EPSILON = 1e-6, 1e-5  # of Marian's normalisations; the difference is far below that of a rounding
+_BATCH = 32  # sentences
 _FACTOR = 3.0  # Marian's `max-length-factor`
 _HINT = "Run the model with `sparsenmt decode`, or export it for another program."
 _MODEL_NAMES = {"npz": "model.npz", "bin": "model.bin", INT8: "model.intgemm.alphas.bin"}
@@ -124,7 +125,7 @@ def _write(plain: PlainTransformer, bundle: Bundle, directory: Path, choices: Fi
         raise UserError("a text shows the ranges of numbers of 8 bits, and this is fp32", where="--text", hint=hint)
     if files.unchanged and files.layout and files.kind == _kind_of(files.layout) and choices.text is None:
         data = _original(files.layout, marian_weights(plain, ids, new=False))  # what is imported is no other kind
-    batch = _batch(plain) if data is None else 32
+    batch = _batch(plain) if data is None else _BATCH
     if data is None:
         _check(plain, bundle, files.kind)
         weights = marian_weights(plain, ids, new=is_new(plain))
@@ -232,7 +233,7 @@ def _in_8_bits(
 
 def _batch(plain: PlainTransformer) -> int:
     """The sentences of a batch: Marian 1.12.42 computes nothing right of a padded sentence in `transformer-new`."""
-    return 1 if is_new(plain) else 32
+    return 1 if is_new(plain) else _BATCH
 
 
 def _settings(decoding: schema.Decoding, files: _Files, batch: int) -> str:

@@ -42,13 +42,13 @@ class AlignedLine:
         source = self.translation.source
         own = marked.without_start(len(marked.text) - len(source.text))  # the token of a language stands before it
         units, written = units_of(own.text), []
-        before = source_places(tokenizers.source, source, units)
+        before, of_source = source_places(tokenizers.source, source, units), _whole_tokens(tokenizers.source, own.text)
         for text, hypothesis, pair in zip(self.texts, self.translation.hypotheses, self.pairs, strict=False):
             target = ReadTarget(source, hypothesis.tokens, text)
             after = target_places(tokenizers.target, target, units_of(text))
             links = replace(pair, source=before, target=after).alignment.pairs
-            whole = _whole_tokens(tokenizers.target, text), _whole_tokens(tokenizers.source, own.text)
-            every = {(i, j) for a, b in links for j in whole[0].get(b, [b]) for i in whole[1].get(a, [a])}
+            of_target = _whole_tokens(tokenizers.target, text)
+            every = {(i, j) for a, b in links for i in of_source.get(a, [a]) for j in of_target.get(b, [b])}
             written.append(transfer(own, text, every, units))
         return written
 
