@@ -106,7 +106,8 @@ def command(model: Path, **options: Any) -> None:
                         log_probability (natural), pieces (number of tokens), ended
                         (false: cut at the maximum length)
     --alignments hard   " ||| " and links after the output (or the score): 0-0 1-2,
-                        places of a source and a target word between spaces, from 0;
+                        places of a source and a target word between spaces, from 0,
+                        of the text without tags, before --keep puts in what is missing;
                         in JSON source_words, target_words, alignment
     --alignments soft   JSON: alignment has a row for each target word, of weights of
                         the source's words; dropped, outside: what words that a filter

@@ -266,34 +266,36 @@ class _Transfer:
         order = sorted(range(len(elements)), key=lambda n: (not elements[n].kept, not sizes[n], sizes[n], n))
         for n in order:
             own = elements[n]
-            begin, end = self._place(own, free, inside, parent)
+            taken = [(each.begin, each.end) for each in found.values()]
+            begin, end = self._place(own, free, taken, inside, parent)
             _take(free, (begin, end))
             inner = self.children(own.children, (begin, end), (own.begin, own.end))
             found[n] = _Placed(own, begin, end, inner)
         return tuple(sorted((found[n] for n in range(len(elements))), key=lambda each: (each.begin, each.end)))
 
     def _covered(self, element: Element) -> range:
-        """Return the source units that an element touches."""
-        first = bisect_left(self._source, element.begin, key=lambda unit: unit[1] - 1)
+        """Return the source units that an element touches; of an empty one an empty range, behind the unit it is in."""
         if element.begin == element.end:
+            first = bisect_left(self._source, element.begin, key=lambda unit: unit[0])
             return range(first, first)
+        first = bisect_left(self._source, element.begin, key=lambda unit: unit[1] - 1)
         last = bisect_left(self._source, element.end, key=lambda unit: unit[0])
         return range(first, max(first, last))
 
-    def _place(self, element: Element, free: Sequence[Span], inside: Span, parent: Span) -> Span:
-        """Return the place of an element in one of the gaps between those that are placed."""
+    def _place(self, element: Element, free: Sequence[Span], taken: Sequence[Span], inside: Span, parent: Span) -> Span:
+        """Return the place of an element in one of the gaps between those that are placed, which are ``taken``."""
         own = self._verbatims.get((element.begin, element.end)) if element.kept else None
         if own is not None and any(begin <= own[0] and own[1] <= end for begin, end in free):
             return own
         covered = self._covered(element)
         if not covered:
-            return self._point(covered, free, inside)
+            return self._point(covered, taken, inside)
         votes = [self._vote(j, covered) for j in range(len(self._target))]
         best: tuple[int, int, int, int] = (0, 0, 0, 0)  # sum, less its length, first unit, last unit
         for gap in free:
             best = max(best, _best_run(votes, self._units_within(gap)), key=lambda run: (run[0], run[1]))
         if best[0] <= 0:
-            return self._point(covered, free, inside)
+            return self._point(covered, taken, inside)
         first, last = best[2], best[3]
         (gap,) = (each for each in free if each[0] <= self._target[first][0] < each[1])
         return self._widened(element, first, last, gap, inside, parent, votes)
@@ -360,11 +362,13 @@ class _Transfer:
                 place = self._text.find(part, place + 1, gap[1])
         return None
 
-    def _point(self, covered: range, free: Sequence[Span], inside: Span) -> Span:
-        """Return an empty place: after what is linked to the unit before the element, or before that after it."""
-        units = [j for gap in free for j in self._units_within(gap)]
+    def _point(self, covered: range, taken: Sequence[Span], inside: Span) -> Span:
+        """Return an empty place: after what is linked to the unit before the element, or before that after it.
+
+        What is placed there, and has the linked unit inside, comes whole before or after it.
+        """
         by_source: dict[int, list[int]] = {}
-        for j in units:
+        for j in self._units_within(inside):
             for i in self._links[j]:
                 by_source.setdefault(i, []).append(j)
         before = max((i for i in by_source if i < covered.start), default=None)
@@ -375,6 +379,9 @@ class _Transfer:
             place = self._target[by_source[after][0]][0]
         else:
             place = inside[0 if covered.start == 0 else 1]
+        for begin, end in taken:
+            if begin < place < end:
+                place = end if before is not None else begin
         return place, place
 
     def written(self, placed: Sequence[_Placed], begin: int, end: int) -> Iterator[str]:

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from sparsenmt.data.text import StrPath, read_lines
 from sparsenmt.data.tokenizers.spans import Span
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
-from sparsenmt.data.vocabulary import UNK
-from sparsenmt.data.word_spaces import is_letter, word_spans
+from sparsenmt.data.vocabulary import SPACE, UNK
+from sparsenmt.data.word_spaces import is_letter, is_symbol, word_spans, written_without_spaces
 from sparsenmt.errors import UserError, printable
 
 _COLUMNS = 2
+_MARK = "。"
 
 
 @dataclass(frozen=True)
@@ -76,14 +77,19 @@ class Glossary:
         tokenizer: of the target.
         most: tokens of the longest target term that an output can hold.
         bonus: of every term, see `Term`.
+        language: of the target. Where it, or a term's script, has no spaces between words, no term needs one before it.
 
     Raises:
         UserError: a line does not have two columns, a term has two targets, or an output cannot have a target term.
     """
 
-    def __init__(self, path: StrPath, tokenizer: Tokenizer, most: int, bonus: float | None) -> None:
+    def __init__(
+        self, path: StrPath, tokenizer: Tokenizer, most: int, bonus: float | None, language: str | None = None
+    ) -> None:
         self._terms: dict[tuple[str, ...], dict[tuple[str, ...], Term]] = {}  # by words in lower case, by words
         self._longest, edges = 0, WordEdges.of(tokenizer)
+        unspaced = language is not None and written_without_spaces(language)
+        segmented = _has_segmented_symbols(tokenizer)
         lines: dict[tuple[str, ...], int] = {}
         for number, line in enumerate(read_lines(path), start=1):
             if not line.strip():
@@ -93,7 +99,8 @@ class Glossary:
             if len(columns) != _COLUMNS or not all(columns):
                 hint = "Write a source term, one tab, and its target term."
                 raise UserError("the line does not have two columns", where=where, hint=hint)
-            words, tokens = _words(columns[0]), known_tokens(columns[1], tokenizer, most, where)
+            behind = not segmented and (unspaced or is_symbol(columns[1][0]))
+            words, tokens = _words(columns[0]), known_tokens(columns[1], tokenizer, most, where, behind=behind)
             if not tokens:
                 what = f"the target vocabulary has no token for '{printable(columns[1])}'"
                 raise UserError(what, where=where, hint="Write a target term with letters.")
@@ -152,17 +159,18 @@ def terms_within(terms: Iterable[Term], begin: int, end: int, *, before: int = 0
     return tuple(found.values())
 
 
-def known_tokens(text: str, tokenizer: Tokenizer, most: int, where: str) -> tuple[int, ...]:
+def known_tokens(text: str, tokenizer: Tokenizer, most: int, where: str, *, behind: bool = False) -> tuple[int, ...]:
     """Return the tokens of a text that an output must contain.
 
     Args:
         most: of them that an output can hold.
         where: the place of the text, for messages.
+        behind: True: those that it has behind other text without a space between, where that makes no other words.
 
     Raises:
         UserError: the vocabulary does not have its symbols, or it is too long.
     """
-    tokens = tuple(tokenizer.encode(text))
+    tokens = tuple(_tokens_behind(text, tokenizer) if behind else tokenizer.encode(text))
     if UNK in tokens:
         unknown = printable("".join(unknown_texts(tokenizer, text)))
         hint = "Write it with letters and words of the model's training text."
@@ -172,6 +180,19 @@ def known_tokens(text: str, tokenizer: Tokenizer, most: int, where: str) -> tupl
             f"{len(tokens):,} tokens are more than an output can have: {most:,}", where=where, hint="Shorten it."
         )
     return tokens
+
+
+def _tokens_behind(text: str, tokenizer: Tokenizer) -> list[int]:
+    """Return the tokens of a text behind a full stop of Japanese; if one token has both, those at a line's start."""
+    begins = [begin for begin, _ in tokenizer.spans(_MARK + text)]
+    return tokenizer.encode(_MARK + text)[begins.index(1) :] if 1 in begins else tokenizer.encode(text)
+
+
+def _has_segmented_symbols(tokenizer: Tokenizer) -> bool:
+    """Return True if most tokens of several symbols of scripts without spaces start words: their text had spaces."""
+    names = [name.removeprefix(SPACE) for name in tokenizer.pieces(range(tokenizer.size))]
+    long = [i for i, name in enumerate(names) if len(name) > 1 and all(map(is_symbol, name))]
+    return 2 * int(tokenizer.word_starts[long].sum()) > len(long)
 
 
 def _words(text: str) -> tuple[str, ...]:

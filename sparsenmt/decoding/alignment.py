@@ -27,6 +27,7 @@ from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.data.tagging.word_alignment import align_words
 from sparsenmt.data.tokenizers.spans import Span
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
+from sparsenmt.data.vocabulary import SPACE
 from sparsenmt.data.word_links import WordPlaces, places_of_spans, word_spans
 from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source
@@ -246,15 +247,14 @@ def target_places(tokenizer: Tokenizer, target: ReadTarget, units: Sequence[Span
     """Return the words of a target, and that of each of its tokens.
 
     The tokens of a search need not be those into which its text would be divided: they are then compared with its
-    words. Arguments are those of `source_places`.
+    words, or are the words of a text without spaces. Arguments are those of `source_places`.
     """
     own = list(target.tokens)
     if tokenizer.encode(target.text)[: len(own)] == own:
         return places_of_spans(target.text, tokenizer.spans(target.text)[: len(own)], units)
-    if units is None:
-        alone = is_unspaced([target.text])
-        units = [(i, i + 1) for i in range(len(target.text))] if alone else word_spans(target.text)
-    words = [target.text[begin:end] for begin, end in units]
+    if units is None and is_unspaced([target.text]):
+        return WordPlaces(tuple(name.removeprefix(SPACE) for name in tokenizer.pieces(own)), tuple(range(len(own))))
+    words = [target.text[begin:end] for begin, end in (word_spans(target.text) if units is None else units)]
     return WordPlaces(tuple(words), tuple(align_words(tokenizer, own, words).words.tolist()))
 
 

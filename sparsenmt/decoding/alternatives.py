@@ -1,7 +1,8 @@
 """Other words at a position of a translation, and what would follow them.
 
 The words before the position are those of the model's best output. Of the tokens that may come next and begin a word,
-the most probable ones are taken; each output is completed by the search, and outputs with the same word are one.
+the most probable ones are taken; each output is completed by the search, and outputs with the same word are one. Where
+the output has no spaces between words, its tokens are words.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -17,8 +19,9 @@ from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import text_windows
-from sparsenmt.data.vocabulary import EOS, UNK
+from sparsenmt.data.vocabulary import EOS, SPACE, UNK
 from sparsenmt.data.word_boundaries import word_ids
+from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source
 from sparsenmt.decoding.scores import never
 from sparsenmt.decoding.translate import WINDOW, TranslatedLine, allowed_tokens, translate_lines
@@ -99,11 +102,12 @@ def find_alternatives(
     options = options.undivided
     for batch in text_windows(lines, window, lambda line: len(line.text)):
         found = list(translate_lines(bundle, batch, options, window=len(batch)))
-        prefixes = [_words_before(each, position) for each in found]
+        spaced = [not is_unspaced([each.text]) for each in found]
+        prefixes = [_words_before(each, position, own) for each, own in zip(found, spaced, strict=True)]
         most = bundle.max_target_length
         places = [i for i, each in enumerate(found) if _is_free(each.source, prefixes[i], most)]
         sources, own = [found[i].source for i in places], [prefixes[i] or [] for i in places]
-        tried = _next_tokens(bundle, sources, own, options, _TRIED * count)
+        tried = _next_tokens(bundle, sources, own, [spaced[i] for i in places], options, _TRIED * count)
         begun = [
             (i, [*prefix, token], p) for i, prefix, row in zip(places, own, tried, strict=True) for token, p in row
         ]
@@ -111,7 +115,7 @@ def find_alternatives(
         completed = translate_lines(bundle, again, options, window=max(len(again), 1))
         words: list[dict[str, Alternative]] = [{} for _ in batch]
         for (i, _, probability), each in zip(begun, completed, strict=True):
-            word = _word_at(each, position)
+            word = _word_at(each, position, spaced[i])
             words[i].setdefault(word, Alternative(word, probability, each))
         for each, prefix, others in zip(found, prefixes, words, strict=True):
             kept = tuple(others.values())[:count]
@@ -120,13 +124,22 @@ def find_alternatives(
             advance(len(batch))
 
 
-def _words_before(found: TranslatedLine, position: int) -> list[int] | None:
+def _words_before(found: TranslatedLine, position: int, spaced: bool) -> list[int] | None:
     """The tokens of the best output before a word; None: it has fewer words."""
-    tokens = found.hypotheses[0].tokens
-    numbers = word_ids(tokens, found.tokenizer).tolist()
+    tokens, numbers = found.hypotheses[0].tokens, _word_numbers(found, spaced)
     if (numbers[-1] + 1 if numbers else 0) < position - 1:
         return None
     return [token for token, number in zip(tokens, numbers, strict=True) if number < position - 1]
+
+
+def _word_numbers(found: TranslatedLine, spaced: bool) -> list[int]:
+    """The word, from 0, of each token of the best output; if not ``spaced``, every token but a lone space is one."""
+    tokens = found.hypotheses[0].tokens
+    if spaced:
+        numbers: list[int] = word_ids(tokens, found.tokenizer).tolist()
+        return numbers
+    written = [name != SPACE for name in found.tokenizer.pieces(tokens)]
+    return [total - own for own, total in zip(written, accumulate(written), strict=True)]
 
 
 def _is_free(source: SourceLine, prefix: Sequence[int] | None, most: int) -> bool:
@@ -134,8 +147,8 @@ def _is_free(source: SourceLine, prefix: Sequence[int] | None, most: int) -> boo
     return prefix is not None and not source.empty and len(source.prefix) <= len(prefix) < most
 
 
-def _word_at(found: TranslatedLine, position: int) -> str:
-    numbers = word_ids(found.hypotheses[0].tokens, found.tokenizer).tolist()
+def _word_at(found: TranslatedLine, position: int, spaced: bool) -> str:
+    numbers = _word_numbers(found, spaced)
     return _text(found, bisect_left(numbers, position - 1), bisect_left(numbers, position))
 
 
@@ -148,9 +161,18 @@ def _text(found: TranslatedLine, begin: int, end: int) -> str:
 
 @torch.inference_mode()
 def _next_tokens(
-    bundle: Bundle, lines: Sequence[SourceLine], prefixes: Sequence[list[int]], options: Decoding, count: int
+    bundle: Bundle,
+    lines: Sequence[SourceLine],
+    prefixes: Sequence[list[int]],
+    spaced: Sequence[bool],
+    options: Decoding,
+    count: int,
 ) -> list[list[tuple[int, float]]]:
-    """The most probable tokens after each prefix that begin a word, with their probabilities."""
+    """The most probable tokens after each prefix that begin a word, with their probabilities.
+
+    Args:
+        spaced: False: every token of the output begins one.
+    """
     found: list[list[tuple[int, float]]] = [[] for _ in lines]
     engine, frame, target = bundle.engine, bundle.frames.target, bundle.tokenizers.target
     starts = torch.from_numpy(target.word_starts).to(bundle.device)
@@ -168,7 +190,7 @@ def _next_tokens(
         scores = (logits if allowed is None else logits.masked_fill(~allowed, -torch.inf)).softmax(-1)
         scores[:, [*never(options), EOS]] = 0
         if target.keeps_word_boundaries:  # another token would change the word before
-            continued = torch.tensor([bool(prefixes[i]) for i in chosen], device=scores.device)
+            continued = torch.tensor([bool(prefixes[i]) and spaced[i] for i in chosen], device=scores.device)
             scores = scores.masked_fill(continued[:, None] & ~starts, 0)
         values, tokens = scores.topk(min(count, scores.shape[1]), -1)
         for i, row, own_values in zip(chosen, tokens.tolist(), values.tolist(), strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,10 @@ from typing import Any
 import pytest
 import sacrebleu
 
-from sparsenmt.recipe.schema import Decoding
+from sparsenmt.data.input_line import InputLine
+from sparsenmt.data.terminology import Term, WordEdges
+from sparsenmt.data.tokenizers.tokenizer import train_tokenizer
+from sparsenmt.recipe.schema import Decoding, TokenizerSection
 from sparsenmt.workflows.decoding import minimum_risk
 from tests.commands.support import Run
 
@@ -97,3 +101,17 @@ def test_a_resumed_run_has_the_same_model_of_a_metric(monkeypatch: pytest.Monkey
         records.append(minimum_risk.MinimumRisk(bundle, Decoding(beam_size=4), "bertscore", None, 1).record)
     assert records == [["bertscore", 4, "first"], ["bertscore", 4, "second"]]
     assert minimum_risk.MinimumRisk(bundle, Decoding(beam_size=4), "chrf", None, 1).record == ["chrf", 4]
+
+
+def test_a_candidate_without_a_term_is_not_chosen(command: Run, workspace: Path) -> None:
+    (workspace / "terms").write_text("dog\tKatze\n", encoding="utf-8", newline="\n")
+    own = "--glossary", "terms", "--mbr", "chrf", "--beam-size", 4, "--max-length-offset", 30
+    found = command("decode", "model", *own, stdin=text(LINES[:1]))
+    assert found.code == 0 and "Katze" in found.lines[0]
+    tokenizer = train_tokenizer(TokenizerSection.model_validate({"kind": "word"}), ["ein Hund", "eine Katze"])
+    term = Term("dog", "Hund", tuple(tokenizer.encode("Hund")), None, WordEdges.of(tokenizer))
+    candidates: Any = [(words, None) for words in ("eine Katze", "ein Hund", "ein Hunde", "Hund")]
+    for terms, left in (((term,), [1, 3]), ((replace(term, bonus=1.0),), [0, 1, 2, 3]), ((), [0, 1, 2, 3])):
+        line = InputLine(0, "a dog", terms=terms)
+        assert minimum_risk._with_most_terms(candidates, line, tokenizer) == [candidates[i] for i in left]
+    assert minimum_risk._with_most_terms([], InputLine(0, ""), tokenizer) == []

@@ -72,6 +72,9 @@ def test_units_are_words_and_single_signs_or_characters() -> None:
             "es <b>schaltete</b> sehr es aus",
         ),
         ("a<br> b", "x y", "0-0 1-1", "x<br> y"),
+        ("<b>a</b><br> <i>c</i>", "x y", "0-0 1-1", "<b>x</b><br> <i>y</i>"),  # between two that are placed
+        ("a <b>c d</b><br> e", "x y z w", "0-0 1-1 2-3 3-2", "x <b>y</b> z w<br>"),
+        ("wasser<wbr>stoff ist da", "hydrogen is there", "0-0 1-1 2-2", "hydrogen<wbr> is there"),  # behind its word
         ("<b>a</b> &lt; b", "x < y & z", "0-0 1-1 2-2", "<b>x</b> &lt; y &amp; z"),
         ("H<sub>2</sub>O rises", "H2O steigt", "0-0 1-1", "<sub>H2O</sub> steigt"),
         ("<b> </b>a", "x", "0-0", "<b></b>x"),

@@ -114,3 +114,20 @@ def test_a_target_without_tokens_is_refused(tmp_path: Path) -> None:
     assert own.encode("\u200b") == []
     with pytest.raises(UserError, match=r"terms\.tsv, line 2: the target vocabulary has no token for '\\u200b'"):
         glossary(tmp_path, "See\tSee\nHaus\t\u200b\n", own)
+
+
+@pytest.mark.parametrize("segmented", [False, True])
+def test_a_term_of_a_language_without_spaces_needs_none_before_it(tmp_path: Path, segmented: bool) -> None:
+    words = ["東京", "の", "大学", "で", "Python", "を", "学ぶ", "。"]
+    space = " " if segmented else ""
+    text = [space.join(words), space.join(["大学", "の", "東京", "。"]), space.join(["Python", "の", "大学"])] * 9
+    section = TokenizerSection.model_validate({"kind": "bpe", "vocabulary_size": 40})
+    own = train_tokenizer(section, text)
+    path = tmp_path / "terms.tsv"
+    path.write_text("university\t大学\npython\tPython\n", encoding="utf-8", newline="\n")
+    terms = Glossary(path, own, 50, None, "ja").find("the university of Python")
+    assert [own.decode(term.tokens) for term in terms] == ["大学", "Python"]
+    behind = own.encode("東京")
+    for term in terms:
+        assert own.decode([*behind, *term.tokens]) == f"東京{space}{term.target}"
+        assert stands(term, f"東京の{term.target}で", own)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sparsenmt.data.dataset import Dataset
-from sparsenmt.data.prepare.chosen_lines import chosen_lines
+from sparsenmt.data.prepare.chosen_lines import chosen_lines, read_chosen_lines
 from sparsenmt.data.prepare.pipeline import prepare
 from sparsenmt.data.prepare.text_filters import TextFilters
 from sparsenmt.data.prepared_data import PreparedData, PreparedReport
@@ -160,6 +160,8 @@ def test_some_lines_of_a_corpus(make_data: MakeData, lines: Lines, tmp_path: Pat
     for side in ("s", "t"):
         text = (tmp_path / f"train0.{side}").read_text().splitlines()
         write_lines(tmp_path / f"some.{side}", [text[line] for line in chosen])
+        read = read_chosen_lines(corpus, tmp_path / f"train0.{side}")
+        assert list(read) == [text[line] for line in chosen]
     alone = schema.Corpus(name="train0", source=str(tmp_path / "some.s"), target=str(tmp_path / "some.t"))
     other = whole.model_copy(update={"train": [alone], "directory": str(tmp_path / "other")})
     prepare(other, progress=False)

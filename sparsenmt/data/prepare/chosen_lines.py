@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 
 from sparsenmt.data.line_parts import LinePart, read_line_parts
 from sparsenmt.data.prepare.encoder_pool import NumberedPairs
 from sparsenmt.data.prepare.filters import FilterCounts
+from sparsenmt.data.prepare.survey import survey_text
 from sparsenmt.data.prepare.text_filters import RepeatedPairs
-from sparsenmt.data.text import read_blocks
+from sparsenmt.data.text import StrPath, read_blocks, read_lines
 from sparsenmt.recipe.schema import Corpus
 
 
@@ -23,6 +25,14 @@ def chosen_lines(corpus: Corpus, total: int) -> Sequence[int]:
     generator = np.random.default_rng([corpus.lines_seed, total])
     found: list[int] = np.sort(generator.choice(total, count, replace=False, shuffle=False)).tolist()
     return found
+
+
+def read_chosen_lines(corpus: Corpus, path: StrPath) -> Iterator[str]:
+    """The chosen lines of a file of a corpus, without the others; UserError as `read_lines`."""
+    if corpus.lines is None or corpus.lines_seed is None:
+        return islice(read_lines(path), corpus.lines)
+    chosen = set(chosen_lines(corpus, survey_text(path).lines))
+    return (line for number, line in enumerate(read_lines(path)) if number in chosen)
 
 
 def read_chosen_parts(path: str, chosen: Sequence[int]) -> Iterator[LinePart]:

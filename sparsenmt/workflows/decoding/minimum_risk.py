@@ -13,7 +13,9 @@ from itertools import chain
 
 from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.input_line import InputLine
+from sparsenmt.data.terminology import stands
 from sparsenmt.data.text import text_windows
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.decoding.sampling import STRIDE
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.strategies import strategy_of
@@ -75,7 +77,10 @@ class MinimumRisk:
                 list(translate_lines(bundle, batch, options.model_copy(update={"seed": seed % 2**32}), window=window))
                 for seed in seeds
             ]
-            candidates = [list(chain.from_iterable(map(_candidates, own))) for own in zip(*rounds, strict=True)]
+            candidates = [
+                _with_most_terms(list(chain.from_iterable(map(_candidates, own))), line, bundle.tokenizers.target)
+                for line, own in zip(batch, zip(*rounds, strict=True), strict=True)
+            ]
             texts = [[text for text, _ in own] for own in candidates]
             expected = self._utility.expected(texts, [line.text for line in batch])
             for line, own, utilities in zip(rounds[0], candidates, expected, strict=True):
@@ -86,6 +91,16 @@ class MinimumRisk:
                 yield replace(line, hypotheses=list(best.values()))
                 if advance is not None:
                     advance(1)
+
+
+def _with_most_terms(
+    candidates: list[tuple[str, Hypothesis]], line: InputLine, tokenizer: Tokenizer
+) -> list[tuple[str, Hypothesis]]:
+    """Return the candidates in which the most of the terms stand that must stand: no other one may be chosen."""
+    required = [term for term in line.terms if term.bonus is None]
+    counts = [sum(stands(term, text, tokenizer) for term in required) for text, _ in candidates]
+    most = max(counts, default=0)
+    return [each for each, count in zip(candidates, counts, strict=True) if count == most]
 
 
 def _candidates(line: TranslatedLine) -> list[tuple[str, Hypothesis]]:

@@ -82,7 +82,8 @@ class TargetConstraints:
                 raise UserError(
                     "terms are for beam search", where="--glossary", hint="Leave --method out; --beam-size 1 is greedy."
                 )
-            self._glossary = Glossary(asked.glossary, self._tokenizer, self._most, asked.glossary_bonus)
+            language = bundle.recipe.data.target_language
+            self._glossary = Glossary(asked.glossary, self._tokenizer, self._most, asked.glossary_bonus, language)
 
     def attach(self, lines: Iterator[InputLine], name: Path | str, first: int = 0) -> Iterator[InputLine]:
         """Attach prefixes and terms to the lines of a text, line ``first`` (from 0) on.

@@ -11,6 +11,7 @@ from sparsenmt.arguments import from_fields, strings_to_paths
 from sparsenmt.assemble.bundle import Bundle, open_model
 from sparsenmt.assemble.model_directory import MANIFEST, read_manifest, read_recipe
 from sparsenmt.data.input_line import input_lines
+from sparsenmt.data.prepare.chosen_lines import read_chosen_lines
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.decoding.disabled_heads import heads_by_model
 from sparsenmt.decoding.inputs import read_sources, warn_of_unusual_sources
@@ -196,7 +197,7 @@ def read_suite(request: ContrastRequest) -> Suite:
 
 
 def _training_texts(paths: Sequence[Path]) -> Iterator[tuple[Side, Iterable[str]]]:
-    """Yield the lines of every training file with their side, those of recipes and model directories by corpus."""
+    """Yield the lines of every training file with their side; of recipes and models those that were chosen."""
     for path in paths:
         if path.is_dir():
             read_manifest(path)
@@ -204,18 +205,18 @@ def _training_texts(paths: Sequence[Path]) -> Iterator[tuple[Side, Iterable[str]
         elif path.name.endswith(_RECIPES):
             corpora = load(path, methods()).data.train
         else:
-            yield "either", _lines_with_progress(path)
+            yield "either", _with_progress(path, read_lines(path))
             continue
         for corpus in corpora:
             for key, text in corpus.files.items():
                 side: Side = "source" if key == "source" else "target" if key == "target" else "either"
-                yield side, _lines_with_progress(text)
+                yield side, _with_progress(text, read_chosen_lines(corpus, text))
 
 
-def _lines_with_progress(path: Path | str) -> Iterator[str]:
-    """Yield the lines of a file, with a progress bar."""
+def _with_progress(path: Path | str, lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines of a file, with a progress bar."""
     with progress_bar(f"training text {Path(path).name}", None, unit="line") as advance:
-        for line in read_lines(path):
+        for line in lines:
             yield line
             advance(1)
 

@@ -23,7 +23,7 @@ from sparsenmt.assemble.methods import required_features
 from sparsenmt.assemble.model_directory import MANIFEST as MODEL_MANIFEST
 from sparsenmt.assemble.model_directory import model_identity, read_recipe
 from sparsenmt.data.features.feature_set import need_tags
-from sparsenmt.data.prepare.chosen_lines import chosen_lines
+from sparsenmt.data.prepare.chosen_lines import read_chosen_lines
 from sparsenmt.data.prepare.corpus_files import corpus_names, input_files
 from sparsenmt.data.prepare.survey import survey_text
 from sparsenmt.data.prepared_data import MANIFEST, read_manifest
@@ -147,11 +147,8 @@ class DistilledCorpus:
 
     def _write_source(self) -> None:
         """Write the lines that are translated."""
-        lines = read_lines(self.corpus.source)
-        if self.chosen:
-            used = set(chosen_lines(self.corpus, survey_text(self.corpus.source).lines))
-            lines = (line for number, line in enumerate(lines) if number in used)
-        write_lines(self.source, lines)
+        source = self.corpus.source
+        write_lines(self.source, read_chosen_lines(self.corpus, source) if self.chosen else read_lines(source))
 
     def is_complete(self, work: Mapping[str, Any]) -> bool:
         """Return True if the distilled text is complete.

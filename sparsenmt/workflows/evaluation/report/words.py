@@ -9,13 +9,14 @@ from itertools import pairwise
 
 from sparsenmt.analysis.length_buckets import ALL, buckets, counter, usual_edges, usual_length
 from sparsenmt.analysis.pos_rates import tag
+from sparsenmt.data.prepare.chosen_lines import read_chosen_lines
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
-from sparsenmt.data.text import read_lines
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.matched_ngrams import matched_ngrams, most_different, ngrams
 from sparsenmt.evaluation.sacrebleu_scorer import tokenizer
 from sparsenmt.evaluation.word_accuracy import GroupedWords, word_matches
 from sparsenmt.process.progress import progress_bar
+from sparsenmt.recipe.schema import Corpus
 from sparsenmt.report.page.document import Diagram, ReportSection
 from sparsenmt.report.page.table_views import bars
 from sparsenmt.report.tables import Table, Value, columns
@@ -81,10 +82,9 @@ def accuracy_by_frequency(data: ReportData, section: ReportSection) -> ReportSec
     """
     references, split = data.references, _split(data)
     label, recipe = next(iter(data.recipes.items()))
-    files = [corpus.files["target"] for corpus in recipe.data.train]
     counts = Counter[str]()
     with progress_bar("words of the training text", None, unit="line") as advance:
-        for line in _training_lines(files):
+        for line in _training_lines(recipe.data.train):
             counts.update(split(line))
             advance(1)
     names = _bands(FREQUENCIES)
@@ -97,11 +97,12 @@ def accuracy_by_frequency(data: ReportData, section: ReportSection) -> ReportSec
     return _accuracy(noted, "frequency in the training text", grouped(references), outputs, names)
 
 
-def _training_lines(files: Sequence[object]) -> Iterator[str]:
-    """Yield the lines of the target side of the training text; UserError if a file of it cannot be read."""
-    for path in map(str, files):
+def _training_lines(corpora: Sequence[Corpus]) -> Iterator[str]:
+    """Yield the target lines that were chosen for training; UserError if a file of them cannot be read."""
+    for corpus in corpora:
+        path = str(corpus.files["target"])
         try:
-            yield from read_lines(path)
+            yield from read_chosen_lines(corpus, path)
         except UserError as error:
             raise UserError(
                 f"the training text cannot be read: {error.message}",
