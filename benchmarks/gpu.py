@@ -4,8 +4,8 @@
     python benchmarks/gpu.py --smoke    # every part on the CPU in tiny sizes, without bars
 
 Training and decoding are those of `sparsenmt benchmark`: the share is that of the rate of the work's own matrix
-products on the device. Memory is the peak that PyTorch allocated. The graph is a decoder over a fixed prefix, captured
-once and replayed, against the same calls one by one. Two peers take turns with this project (`peers`): CTranslate2 in
+products on the device. Memory is the peak that PyTorch allocated. `graphs_over_steps` is decoding with recorded steps
+(SPARSENMT_CUDA_GRAPHS=1) over decoding without. Two peers take turns with this project (`peers`): CTranslate2 in
 float16 with beam 4, and Hugging Face Transformers in bf16. Ratios of other benchmarks are measured on the device, too
 (`SCRIPTS`). Prints a table in Markdown, and one JSON line with the bars (`BARS`), which are for the preset base on a
 GPU: a ratio that was not measured misses its bar. The exit code is 0 if every bar is reached and no test has failed.
@@ -19,8 +19,7 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,17 +29,16 @@ from common import Case, compare, verdict
 from decode_vs_ctranslate2 import BASE, CTRANSLATE2
 from decode_vs_ctranslate2 import OURS as OUR_DECODING
 from multi30k import write_batches
+from sparsenmt.engine.graph_engine import SWITCH
 from sparsenmt.errors import UserError
-from sparsenmt.model.protocol import Source
 from sparsenmt.process.devices import pick_device
 from sparsenmt.report.tables import Table
-from sparsenmt.workflows.evaluation.benchmark.flops import synchronize
-from sparsenmt.workflows.evaluation.benchmark.measurement import BenchmarkRequest, benchmark, preset_model
+from sparsenmt.workflows.evaluation.benchmark.measurement import BenchmarkRequest, benchmark
 from train_vs_transformers import BF16, MARIAN, SMALL
 from train_vs_transformers import OURS as OUR_TRAINING
 
 ROOT = Path(__file__).resolve().parents[1]
-CALLS = 20  # of the decoder between two looks at the clock
+GRAPHS = "graphs_over_steps"
 DECODED, TRAINED = 256, 25_000
 """Sentences of a batch in decoding, and tokens of one in training, for which there are bars."""
 BARS = {
@@ -174,41 +172,23 @@ def shares(rows: Sequence[Row]) -> list[Row]:
     return [Row(name, found.get(f"{what}: share of the device's rate"), "", what) for name, what in wanted.items()]
 
 
-def graph(device: torch.device, given: argparse.Namespace) -> list[Row]:
-    """Time a decoder over a fixed prefix, call by call and, on a GPU, as a graph."""
-    model = preset_model(given.preset, given.vocabulary).build().to(device).eval()
-    with torch.inference_mode():
-        tokens = torch.randint(4, given.vocabulary, (given.sentences[0], 16), device=device)
-        (memory,) = model.encode(Source(tokens, torch.ones_like(tokens, dtype=torch.bool))).memories.values()
-
-        def decode() -> object:
-            return model.decode(tokens, memory)
-
-        plain = _seconds(decode, device)
-        rows = [Row("decoder over 16 tokens, call by call", 1e3 * plain, "ms")]
-        if device.type != "cuda":
-            return [*rows, Row("decoder over 16 tokens, as a CUDA graph", None, "ms", "only on a CUDA device")]
-        try:
-            captured = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(captured):
-                decode()
-        except RuntimeError as error:
-            note = str(error).partition("\n")[0]
-            return [*rows, Row("decoder over 16 tokens, as a CUDA graph", None, "ms", f"not captured: {note}")]
-        return [*rows, Row("decoder over 16 tokens, as a CUDA graph", 1e3 * _seconds(captured.replay, device), "ms")]
-
-
-def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Return the seconds of a call, in the fastest of five blocks after an untimed one."""
-    best = float("inf")
-    for block in range(6):
-        synchronize(device)
-        began = time.perf_counter()
-        for _ in range(CALLS):
-            work()
-        synchronize(device)
-        best = min(best, (time.perf_counter() - began) / CALLS) if block else best
-    return best
+def graphs(device: torch.device, given: argparse.Namespace) -> list[Row]:
+    """Time decoding with recorded steps, and compare the tokens a second with those of `speed`."""
+    if device.type != "cuda":
+        return [
+            Row(f"{GRAPHS}, {size:,} sentences", None, "ratio", "only on a CUDA device") for size in given.sentences
+        ]
+    before, own = os.environ.get(SWITCH), argparse.Namespace(**{**vars(given), "batch_tokens": []})
+    found = {}
+    for value in ("0", "1"):
+        os.environ[SWITCH] = value
+        found[value] = {row.what: row.value for row in speed(device, own) if row.what.endswith(": tokens")}
+    os.environ.pop(SWITCH) if before is None else os.environ.update({SWITCH: before})
+    return [
+        Row(f"{GRAPHS}: {what.removesuffix(': tokens')}", recorded / value, "ratio")
+        for what, value in found["0"].items()
+        if value and (recorded := found["1"].get(what))
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -235,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     rows = [] if given.no_tests else conformance(given)
-    rows += [*speed(device, given), *graph(device, given)]
+    rows += [*speed(device, given), *graphs(device, given)]
     rows += shares(rows)
     rows += [] if given.no_scripts else [*peers(device, given), *scripts(device, given)]
     title = f"{name}, PyTorch {torch.__version__}, preset {given.preset}"

@@ -55,6 +55,7 @@ REASONS = {
     "sparsenmt.model.compaction": "one function that drops, counts and merges positions (design rule 3), tested alone",
     "sparsenmt.model.content_attention": "attention by clusters of keys: no projection in it, tested alone",
     "sparsenmt.engine.kernel_trials": "the problems that are measured for the table of choices: also for its tool",
+    "sparsenmt.engine.fixed_cache": "a cache of fixed addresses: no graph in it",
     **{f"sparsenmt.engine.native_{each}coder": "one call in place of layer by layer" for each in ("de", "en")},
     "sparsenmt.recipe.checks": "what keys of a recipe mean together; `load` reads them one by one",
     "sparsenmt.recipe.data_sections": "the sections about data; `schema` has the others, and all names",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from sparsenmt.engine.contract import Engine
+from sparsenmt.engine.graph_engine import GraphEngine, wanted
 from sparsenmt.engine.native_engine import NativeEngine
 from sparsenmt.engine.packing import Packing
 from sparsenmt.engine.products import fastest, packed_product, rounds
@@ -43,7 +44,8 @@ def packed(model: Transformer) -> TorchEngine:
     how = Packing()
     how.blocks(model.encoder.layers)
     how.blocks(model.decoder.layers)
-    return TorchEngine(model, packed_product(model.output_table, model.output_bias))
+    kind = GraphEngine if wanted(model.output_table.device) else TorchEngine
+    return kind(model, packed_product(model.output_table, model.output_bias))
 
 
 def packs(model: Transformer, dtype: torch.dtype) -> bool:

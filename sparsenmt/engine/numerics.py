@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from sparsenmt.engine import graph_engine
 from sparsenmt.native.choice import table_digest
 from sparsenmt.native.instruction_sets import cpu_info, usable_sets
 from sparsenmt.native.library import ALWAYS, SWITCH, candidates, wanted
@@ -37,6 +38,7 @@ def numerics(device: torch.device) -> Numerics:
         "device": f"{device.type} {torch.cuda.get_device_name(device) if device.type == 'cuda' else name}",
         "processor": processor_name() if on_cpu else None,
         "kernels": _kernels() if on_cpu and wanted() else None,
+        **({"CUDA graphs": True} if graph_engine.wanted(device) else {}),  # of other shapes
     }
 
 

@@ -50,7 +50,7 @@ class Positions(nn.Module):
     ) -> None:
         super().__init__()
         self.weight: nn.Parameter | None = None
-        self._none = kind == "none"
+        self.none = kind == "none"
         self._dimension = dimension
         # In float64 and no buffer: rounded at use, so that every precision has the same function.
         self._wavelengths, self._first = wavelengths, first
@@ -62,27 +62,33 @@ class Positions(nn.Module):
     def _sinusoids(self, length: int) -> Tensor:
         return sinusoids(self._first + length, self._dimension, self._wavelengths)[self._first :]
 
-    def forward(self, start: int | Tensor, length: int, like: Tensor) -> Tensor:
+    def forward(self, start: int | Tensor, length: int, like: Tensor, bound: int | None = None) -> Tensor:
         """Encodings of positions start, start + 1, ... with the dtype and device of ``like``.
 
-        start: one for all rows -> (length, D); or (B), one for each -> (B, length, D). Without encodings: a zero.
+        Args:
+            start: one for all rows -> (length, D); or (B), one for each -> (B, length, D). Without encodings: a zero.
+            bound: a number above all these positions; None: it is computed, which waits for a device.
         """
-        if self._none:
+        if self.none:
             return like.new_zeros(())
-        end = length + (start if isinstance(start, int) else int(start.max()))
+        end = bound or length + (start if isinstance(start, int) else int(start.max()))
+        table = self.table(end, like)
+        if isinstance(start, int):
+            return table[start : start + length].to(like.dtype)
+        return table[start[:, None] + torch.arange(length, device=start.device)].to(like.dtype)
+
+    def table(self, end: int, like: Tensor) -> Tensor:
+        """(at least ``end``, D) encodings on the device of ``like``; ValueError if so many were not learned."""
         if self.weight is not None:
             if end > self.weight.shape[0]:
                 raise ValueError(f"position {end - 1} is beyond the {self.weight.shape[0]} learned positions")
-            table: Tensor = self.weight
-        else:
-            table = self._table  # another thread may replace it by another one
-            if end > table.shape[0]:
-                self._table = table = self._sinusoids(2 * end)
-            if table.device != like.device:
-                self._table = table = table.to(like.device)
-        if isinstance(start, int):
-            return table[start:end].to(like.dtype)
-        return table[start[:, None] + torch.arange(length, device=start.device)].to(like.dtype)
+            return self.weight
+        table = self._table  # another thread may replace it by another one
+        if end > table.shape[0]:
+            self._table = table = self._sinusoids(2 * end)
+        if table.device != like.device:
+            self._table = table = table.to(like.device)
+        return table
 
 
 class Tables(nn.ParameterDict):
@@ -113,9 +119,11 @@ def embed(
     return add_positions(look_up(tokens, table), positions, start, scaled=scaled)
 
 
-def add_positions(vectors: Tensor, positions: Positions, start: int | Tensor = 0, *, scaled: bool = True) -> Tensor:
-    """Do as `embed` does with the vectors (B, T, D) of the tokens."""
+def add_positions(
+    vectors: Tensor, positions: Positions, start: int | Tensor = 0, *, scaled: bool = True, bound: int | None = None
+) -> Tensor:
+    """Do as `embed` does with the vectors (B, T, D) of the tokens; ``bound``: as for `Positions`."""
     if scaled:
         vectors = vectors * math.sqrt(vectors.shape[2])
-    encodings: Tensor = positions(start, vectors.shape[1], vectors)
+    encodings: Tensor = positions(start, vectors.shape[1], vectors, bound)
     return vectors + encodings

@@ -431,6 +431,16 @@ class KVCache:
         """(N, T) int32: the slots of every row's keys and values."""
         return self._slots.last(self.length)
 
+    @property
+    def written(self) -> Tensor | None:
+        """(K) bool: the positions of a step that have keys and values; None: all."""
+        return None
+
+    @property
+    def position_bound(self) -> int | None:
+        """A number above all positions, where it is known without waiting for a device; None: it is not."""
+        return None
+
     def row_starts(self, rows: int) -> Tensor | None:
         """(N, 1): `starts` of every row."""
         starts = self.starts  # `repeat_interleave` would read the numbers of repetitions

@@ -444,11 +444,13 @@ class Decoder(nn.Module):
             if starts is not None:
                 seen = seen - starts
             valid = seen >= first  # those that stand before the others are not among them
+            written = None if cache is None else cache.written
+            valid = valid if written is None else valid & written
             if first:
                 ahead = torch.arange(first, device=x.device).expand(x.shape[0], -1)
                 seen, valid = torch.cat([ahead, seen], 1), torch.cat([ahead >= 0, valid], 1)
             keys = Keys(valid, positions, seen)
-            known[key] = keys if starts is None else hide_padding(keys)
+            known[key] = keys if starts is None and written is None else hide_padding(keys)
         keys, step = known[key], self.steps.at(t, "self")
         if chosen is not None:
             x, q = x.index_select(0, chosen), None if q is None else q.index_select(0, chosen)

@@ -215,13 +215,15 @@ class Transformer(nn.Module):
         filtered = [p for p in places if any(isinstance(m, MemoryFilter) for m in getattr(self.memory, p).modules())]
         return any(self.obstacle(place) is None for place in filtered)
 
-    def _embed(self, tokens: Tensor, side: Literal["source", "target"], start: int | Tensor = 0) -> Tensor:
+    def _embed(
+        self, tokens: Tensor, side: Literal["source", "target"], start: int | Tensor = 0, bound: int | None = None
+    ) -> Tensor:
         positions = self.positions[side]
         assert isinstance(positions, Positions)
         vectors = self.embeddings.rows(self.table_keys[0 if side == "source" else 1], tokens)
         if self.training and side == "target" and self.output_bias is not None:  # as all models from Marian have it
             vectors = keep_zero_start(vectors)
-        embedded = add_positions(vectors, positions, start, scaled=self.scaled)
+        embedded = add_positions(vectors, positions, start, scaled=self.scaled, bound=bound)
         if side in self.embedding_norm:
             embedded = self.embedding_norm[side](embedded)
         return dropout(embedded, self.dropout, self.operators.drop) if self.training else embedded
@@ -264,7 +266,8 @@ class Transformer(nn.Module):
         valid: Tensor | None = None,
         rule: ExitRule | None = None,
     ) -> dict[int, Tensor]:
-        x = self._embed(tokens, "target", 0 if cache is None else cache.next_positions(tokens.shape[0]))
+        start, bound = (0, None) if cache is None else (cache.next_positions(tokens.shape[0]), cache.position_bound)
+        x = self._embed(tokens, "target", start, bound)
         wanted = tuple(exits) if exits is not None else self.plan.decoder_exits[-1:]
         hidden: dict[int, Tensor] = self.decoder(x, memory, cache, wanted, valid, rule)
         return hidden
