@@ -35,9 +35,8 @@ def command(model: Path, **options: Any) -> None:
     The choice is that at the end of training: each mean is validated on the prepared validation text, as the recipe in
     MODEL_DIR says, and the values are printed, and written to manifest.json.
     """
-    from sparsenmt.report.tables import render
     from sparsenmt.workflows.training.average import average
 
     report = average(model, **options)
     if report is not None:
-        show(render(report))
+        show(str(report))

@@ -86,12 +86,11 @@ def command(files: ReportFiles, lengths: tuple[str, ...], **settings: Any) -> No
                         attend to; in training the memory of the streams
     """
     from sparsenmt.process.progress import notify
-    from sparsenmt.report.tables import render
     from sparsenmt.workflows.evaluation.benchmark.measurement import BenchmarkRequest, benchmark
 
     files.check([settings["model"]])
     report = benchmark(BenchmarkRequest(lengths=[_two_lengths(text) for text in lengths], **settings))
-    click.echo(render(report))
+    click.echo(report)
     for path in files.write(report):
         notify(f"{path}: written")
 

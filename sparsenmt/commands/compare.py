@@ -71,7 +71,6 @@ def command(**options: Any) -> None:
     Translations and scores are kept in the model directories (evaluation/) as long as model and text stay the same:
     another model can be added without translating again with the others. Speed is always measured anew.
     """
-    from sparsenmt.report.tables import render
     from sparsenmt.workflows.evaluation.compare import CompareRequest, compare_models
 
-    click.echo(render(compare_models(CompareRequest(**options))))
+    click.echo(compare_models(CompareRequest(**options)))

@@ -65,7 +65,6 @@ def command(arguments: tuple[Path, ...], **options: Any) -> None:
     --disable-heads MODEL=SITE:N,N disables heads of one model only, named as in the table.
     Confidence intervals are Wilson's, at 95%; further models are compared with the first by the exact McNemar test.
     """
-    from sparsenmt.report.tables import render
     from sparsenmt.workflows.evaluation.contrast import ContrastRequest, contrast
 
     line_aligned = any(options[name] for name in ("source", "correct", "incorrect"))
@@ -76,7 +75,7 @@ def command(arguments: tuple[Path, ...], **options: Any) -> None:
     )
     result = contrast(request)
     if result.shown is not None:
-        click.echo(render(result.shown))
+        click.echo(result.shown)
         return
     for note in (f"{len(result.suite.items):,} items", *result.suite.notes):
         show(note)

@@ -31,12 +31,11 @@ def command(files: ReportFiles, threads: int | None, measure: bool) -> None:
     The exit code is 0 if all kernels are in use or turned off (SPARSENMT_NATIVE=0), otherwise 2.
     """
     from sparsenmt.process.progress import notify
-    from sparsenmt.report.tables import render
     from sparsenmt.workflows.doctor import check_examined, examine
 
     files.check([])
     report = examine(threads, measure=measure)
-    click.echo(render(report))
+    click.echo(report)
     for path in files.write(report):
         notify(f"{path}: written")
     check_examined(report)

@@ -68,14 +68,13 @@ def command(model: Path, recipe_and_overrides: tuple[str, ...], **options: Any) 
     --keep last     the last checkpoint
     --keep best     the best validation within `tolerance` of the target
     """
-    from sparsenmt.report.tables import render
     from sparsenmt.workflows.training.finetune import FinetuneRequest, finetune
 
     recipe, overrides = _split(recipe_and_overrides)
     changes, run = trained_and_run(options)
     result = finetune(FinetuneRequest(model, recipe, (*overrides, *changes), run=run, **options))
     if result.report is not None:
-        show_written(render(result.report), result.files)
+        show_written(str(result.report), result.files)
 
 
 def _split(arguments: Sequence[str]) -> tuple[Path | None, tuple[str, ...]]:

@@ -31,7 +31,7 @@ def command(as_json: bool, built_in: bool) -> None:
     from sparsenmt.metric import METRICS
     from sparsenmt.plugins.modules import failures, package_of
     from sparsenmt.plugins.table import EntryTable
-    from sparsenmt.report.tables import Column, Report, Table, render
+    from sparsenmt.report.tables import Column, Report, Table
     from sparsenmt.sparsity.registry import METHODS
     from sparsenmt.strategy import STRATEGIES
 
@@ -56,6 +56,6 @@ def command(as_json: bool, built_in: bool) -> None:
         listed = Table("plugins", "plugins", tuple(map(Column, names)), rows)
         wrong = Table("failures", "plugins that could not be loaded", tuple(map(Column, places)), failed)
         notes = () if rows else ("no plugin is registered",)
-        click.echo(render(Report("plugins", (listed, wrong), notes)))
+        click.echo(Report("plugins", (listed, wrong), notes))
     if failed:
         raise click.exceptions.Exit(2)

@@ -250,7 +250,7 @@ def _check_text(model: Path | None, given: dict[str, Any], options: dict[str, An
 
 def _show_text(model: Path, text: Path, use: dict[str, Any], scoring: ScoringOptions, *, as_json: bool) -> None:
     """Print metrics of a language model on a text, all or those that are named: a table, or a JSON object."""
-    from sparsenmt.report.tables import Column, Report, Table, render
+    from sparsenmt.report.tables import Column, Report, Table
     from sparsenmt.workflows.evaluation.evaluate_text import check_text_metrics
     from sparsenmt.workflows.evaluation.score_text import TextUse, score_text_file
 
@@ -267,12 +267,12 @@ def _show_text(model: Path, text: Path, use: dict[str, Any], scoring: ScoringOpt
     read = quality.counts
     counts = f"{read.tokens:,} tokens, {read.characters:,} characters, {read.bytes:,} bytes, {read.words:,} words"
     segments = f"segments of {reading.segment_length:,} tokens with a memory of {reading.segment_memory:,} positions"
-    show(render(Report("score", (table,), (counts, segments))))
+    show(str(Report("score", (table,), (counts, segments))))
 
 
 def _show_links(found: AlignmentError, *, as_json: bool) -> None:
     """Print the alignment error rate with its parts: a table, or a JSON object."""
-    from sparsenmt.report.tables import Column, Report, Table, render
+    from sparsenmt.report.tables import Column, Report, Table
 
     values = {"aer": found.rate, "precision": found.precision, "recall": found.recall}
     if as_json:
@@ -281,7 +281,7 @@ def _show_links(found: AlignmentError, *, as_json: bool) -> None:
     rows = [({"aer": "AER"}.get(name, name), 100 * value) for name, value in values.items()]
     table = Table("alignments", "word alignments, in percent", (Column("metric"), Column("value", "number")), rows)
     notes = f"{_count(found.sentences, 'sentence')}, {_count(found.links, 'link')}, {found.sure:,} sure ones by people"
-    show(render(Report("alignments", (table,), (notes,))))
+    show(str(Report("alignments", (table,), (notes,))))
 
 
 def _show(result: ScoreResult, options: ScoreOptions, *, as_json: bool, sacrebleu_p: bool) -> None:

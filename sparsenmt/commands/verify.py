@@ -50,13 +50,12 @@ def command(
     certificate.
     """
     from sparsenmt.process.progress import notify
-    from sparsenmt.report.tables import render
     from sparsenmt.workflows.evaluation.verify import VerifyRequest, verify
 
     files.check([options["source"]] if options["source"] else [])
     certificate = verify(VerifyRequest(model, **options))
     report = certificate.report()
-    click.echo(render(report))
+    click.echo(report)
     for path in files.write(report):
         notify(f"{path}: written")
     if not certificate.holds:

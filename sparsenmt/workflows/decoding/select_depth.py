@@ -58,7 +58,6 @@ from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify, progress_bar
 from sparsenmt.recipe.model_use import with_given
 from sparsenmt.report.output_files import ReportFiles
-from sparsenmt.report.tables import render
 from sparsenmt.storage.files import partial_path, publish_directory, remove_tree, sha256_text, staging_directory
 from sparsenmt.storage.kept_work import KeptWork
 from sparsenmt.workflows.evaluation.evaluate import ModelRun
@@ -394,7 +393,7 @@ class _SelectorTraining:
         text = MeasuredText(held_out.translations, references, held_out.labelled, self.depths, times, settings)
         report = selector_report(evaluate_selector(text, classifiers), held_out.labelled, self.depths, trials)
         report = replace(report, settings={**self.task, "time_lines": self.request.time_lines})
-        ReportFiles.in_folder(directory, "report").write(report, shown=render(report))
+        ReportFiles.in_folder(directory, "report").write(report, shown=str(report))
 
 
 def _read_pairs(files: tuple[Path, Path], limit: int | None) -> TextPairs:

@@ -48,7 +48,7 @@ from sparsenmt.recipe.schema import Decoding
 from sparsenmt.report.model_labels import check_models, model_labels, models_in
 from sparsenmt.report.output_files import ReportFiles, WrittenTable
 from sparsenmt.report.plots import describe, value_maps
-from sparsenmt.report.tables import Report, render
+from sparsenmt.report.tables import Report
 from sparsenmt.storage.files import directory_lock, explain_directory_errors, make_directories
 from sparsenmt.training.training_log import training_time
 from sparsenmt.workflows.decoding.depth_choice import check_layers, warn_untrained
@@ -342,7 +342,7 @@ class _DepthTable:
     def write(self, grids: Sequence[DepthGrid]) -> WrittenTable:
         """Write the tables and the plot."""
         made, reference = self.report(grids), self._time_reference(grids)
-        shown, systems = render(made), ", ".join(each.name for each in self.systems)
+        shown, systems = str(made), ", ".join(each.name for each in self.systems)
         timed = " and decoding time" * (reference is not None)
         drawn = f"quality{timed} at every depth\n{systems}; text: {self.text.name}"
         files = ReportFiles.in_folder(self.request.output, "table", self.request.plot)

@@ -31,7 +31,6 @@ from sparsenmt.process.progress import duration, notify
 from sparsenmt.recipe.model_use import check_translates, with_given, with_languages
 from sparsenmt.report.model_labels import check_models, model_labels, models_in
 from sparsenmt.report.output_files import ReportFiles, WrittenTable
-from sparsenmt.report.tables import render
 from sparsenmt.storage.files import (
     directory_lock,
     explain_directory_errors,
@@ -332,7 +331,7 @@ class _Plan:
         )
         steps = self._training() if self.request.with_training else []
         report, files = table.report(steps), ReportFiles.in_folder(output, "plan")
-        written = files.write(report, table.draw, shown := render(report))
+        written = files.write(report, table.draw, shown := str(report))
         return PlanResult(chosen, meets, model, rows, WrittenTable(shown, written))
 
     def _write_model(self, row: PlanRow) -> Path:
@@ -386,7 +385,7 @@ class _Plan:
             if axis.values(model) and axis.name in wanted
         ]
         report = dry_run_report(axes, list(zip(self.rounds, counts, times, strict=True)), duration(sum(times)))
-        return PlanResult(None, True, None, (), WrittenTable(render(report), []))
+        return PlanResult(None, True, None, (), WrittenTable(str(report), []))
 
     def _training(self) -> list[str]:
         """Write the steps that need training, of the reference model; returns the commands."""

@@ -27,7 +27,6 @@ from sparsenmt.recipe.variants import SEED, Variant
 from sparsenmt.recipe.yaml_tree import plain
 from sparsenmt.report.output_files import ReportFiles, WrittenTable
 from sparsenmt.report.plots import curves, describe
-from sparsenmt.report.tables import render
 from sparsenmt.storage.kept_work import KeptWork, changed_values, describe_changes
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.workflows.evaluation.evaluate import AS_IN_RECIPE, ModelRun, check_metrics_fit
@@ -268,7 +267,7 @@ class SweepPlan:
         sweep, found = self.sweep, self.observations()
         rows = report(sweep.name, sweep.title, found, sweep.axes)
         if sweep.layout is None:
-            parts = [render(rows)]
+            parts = [str(rows)]
         else:
             parts = [sweep.title, *(str(grid) for grid in grids(sweep.layout, found))]
         text = "\n\n".join(filter(None, [*parts, "\n".join(notes(sweep.layout, found, self.experiment.test))]))
