@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -36,14 +37,9 @@ to train on.
     help="Vocabulary (.spm, .yml) of a single .npz or .bin file of Marian; twice: of source and target.",
 )
 def command(
-    source: Path,
-    output: Path,
-    name: str | None,
-    source_language: str | None,
-    target_language: str | None,
-    vocabularies: tuple[Path, ...],
+    source: Path, output: Path, source_language: str | None, target_language: str | None, **options: Any
 ) -> None:
     """Write a model of another program as a model directory."""
-    from sparsenmt.workflows.conversion.import_model import ImportRequest, import_model
+    from sparsenmt.workflows.conversion.import_model import import_model
 
-    import_model(ImportRequest(source, output, name, (source_language, target_language), vocabularies))
+    import_model(source, output, languages=(source_language, target_language), **options)

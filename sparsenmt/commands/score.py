@@ -252,10 +252,10 @@ def _show_text(model: Path, text: Path, use: dict[str, Any], scoring: ScoringOpt
     """Print metrics of a language model on a text, all or those that are named: a table, or a JSON object."""
     from sparsenmt.report.tables import Column, Report, Table
     from sparsenmt.workflows.evaluation.evaluate_text import check_text_metrics
-    from sparsenmt.workflows.evaluation.score_text import TextUse, score_text_file
+    from sparsenmt.workflows.evaluation.score_text import score_text_file
 
     check_text_metrics(scoring)
-    quality, reading = score_text_file(TextUse(model, **use), text)
+    quality, reading = score_text_file(model, text, **use)
     values = {name: quality.value(name) for name in scoring.metrics or TEXT_METRICS}
     if as_json:
         sizes = dataclasses.asdict(quality.counts)

@@ -50,10 +50,10 @@ def command(
     certificate.
     """
     from sparsenmt.process.progress import notify
-    from sparsenmt.workflows.evaluation.verify import VerifyRequest, verify
+    from sparsenmt.workflows.evaluation.verify import verify
 
     files.check([options["source"]] if options["source"] else [])
-    certificate = verify(VerifyRequest(model, **options))
+    certificate = verify(model, **options)
     report = certificate.report()
     click.echo(report)
     for path in files.write(report):

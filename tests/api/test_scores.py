@@ -11,7 +11,7 @@ import pytest
 import sparsenmt
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.forced_decoding import score_pairs
-from sparsenmt.workflows.evaluation.score_text import TextUse, score_text_file
+from sparsenmt.workflows.evaluation.score_text import score_text_file
 from tests.api.support import SENTENCES
 
 OTHERS = [line.replace("the", "a") for line in SENTENCES]
@@ -73,7 +73,7 @@ def test_likelihoods_are_those_of_forced_decoding(gated: sparsenmt.Model) -> Non
 
 def test_a_language_model_reads_one_text(language: sparsenmt.Model, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("\n".join([*SENTENCES, ""]) + "\n")
-    quality, _ = score_text_file(TextUse(language.directory, device="cpu"), tmp_path / "text")
+    quality, _ = score_text_file(language.directory, tmp_path / "text", device="cpu")
     assert language.perplexity([*SENTENCES, ""]) == pytest.approx(quality.value("perplexity"))
     found = language.log_likelihood([*SENTENCES[:2], "\n".join(SENTENCES[2:]), ""])
     assert [each.text.count("\n") for each in found] == [0, 0, 2, 0]

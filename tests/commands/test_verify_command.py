@@ -28,8 +28,8 @@ from sparsenmt.native.sources import kernel_folder
 from sparsenmt.storage.files import read_sealed, write_sealed
 from sparsenmt.storage.tensors import load_tensors
 from sparsenmt.testing import trained_model
-from sparsenmt.workflows.conversion.import_model import ImportRequest, import_model
-from sparsenmt.workflows.evaluation.verify import Certificate, VerifyRequest, verify
+from sparsenmt.workflows.conversion.import_model import import_model
+from sparsenmt.workflows.evaluation.verify import Certificate, verify
 from tests.commands.support import Run
 from tests.importers import sources
 
@@ -64,7 +64,7 @@ def model(trained: Path, tmp_path: Path) -> Callable[[str], Path]:
     def make(kind: str) -> Path:
         directory = tmp_path / kind
         if kind == "marian":
-            import_model(ImportRequest(sources.marian(tmp_path / "foreign"), directory, languages=("en", "de")))
+            import_model(sources.marian(tmp_path / "foreign"), directory, languages=("en", "de"))
             return directory
         if kind == "language model":
             own = {"task": "language_model", "directory": "none", "target_language": "de", "dev": {"text": "dev"}}
@@ -76,7 +76,7 @@ def model(trained: Path, tmp_path: Path) -> Callable[[str], Path]:
 
 
 def run(directory: Path, **options: Any) -> Certificate:
-    return verify(VerifyRequest(directory, **{"lines": 4, "threads": 1, **options}))
+    return verify(directory, **{"lines": 4, "threads": 1, **options})
 
 
 def failed(certificate: Certificate) -> set[str]:

@@ -33,7 +33,7 @@ from sparsenmt.importers.marian_files import read_marian_file
 from sparsenmt.importers.marian_layout import MarianLayout
 from sparsenmt.importers.marian_vocabularies import read_vocabulary
 from sparsenmt.workflows.conversion.export import export_model as export_directory
-from sparsenmt.workflows.conversion.import_model import ImportRequest, import_model
+from sparsenmt.workflows.conversion.import_model import import_model
 from sparsenmt.workflows.conversion.slice import slice_model
 from sparsenmt.workflows.conversion.vocabulary_slice import VocabularyTexts
 from tests.export.support import make_bundle, make_tokenizers
@@ -67,7 +67,7 @@ def write_source(folder: Path, kind: str, **changes: Any) -> Path:
 
 
 def imported(source: Path, tmp_path: Path) -> Path:
-    import_model(ImportRequest(source, tmp_path / "model", languages=("en", "pt")))
+    import_model(source, tmp_path / "model", languages=("en", "pt"))
     return tmp_path / "model"
 
 
@@ -151,7 +151,7 @@ def test_a_vocabulary_of_words_comes_out_as_it_was(tmp_path: Path) -> None:
     text = "".join(f"{word}:   {i} # {i}\n" for i, word in enumerate(words))
     (tmp_path / "vocab.yml").write_text(text, encoding="utf-8")
     source = Twin.of(len(words)).write_npz(tmp_path / "model.npz")
-    import_model(ImportRequest(source, tmp_path / "model", vocabularies=(tmp_path / "vocab.yml",)))
+    import_model(source, tmp_path / "model", vocabularies=(tmp_path / "vocab.yml",))
     export_directory(tmp_path / "model", tmp_path / "out", "marian")
     for name in ("model.npz", "vocab.yml"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / name).read_bytes()

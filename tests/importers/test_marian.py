@@ -25,7 +25,7 @@ from sparsenmt.importers.marian_files import read_marian_file
 from sparsenmt.importers.marian_vocabularies import read_vocabulary
 from sparsenmt.model.protocol import NEVER, Source
 from sparsenmt.recipe import schema
-from sparsenmt.workflows.conversion.import_model import ImportRequest, import_model
+from sparsenmt.workflows.conversion.import_model import import_model
 from tests.importers.marian_twin import ATTENTION, PRE, SENTENCES, UNTIED, Twin, vocabulary
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -114,7 +114,7 @@ def test_a_directory_is_imported_and_translates(folder: Path, tmp_path: Path) ->
     settings(source, twin.write_bin(source / "model.bin", quantized=True))
     (source / "vocab.spm").write_bytes((folder / "vocab.spm").read_bytes())
     assert recognizes(source)
-    import_model(ImportRequest(source, tmp_path / "model", languages=("en", "pt")))
+    import_model(source, tmp_path / "model", languages=("en", "pt"))
     bundle = open_model(tmp_path / "model")
     options = bundle.recipe.decoding
     assert (options.beam_size, options.length_penalty, options.unknown) == (1, "average", "forbid")

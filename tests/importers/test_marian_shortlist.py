@@ -19,7 +19,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.importers.marian import read as read_marian
 from sparsenmt.importers.marian_shortlist import read_marian_shortlist
 from sparsenmt.importers.marian_vocabularies import read_vocabulary
-from sparsenmt.workflows.conversion.import_model import ImportRequest, import_model
+from sparsenmt.workflows.conversion.import_model import import_model
 from tests.importers.marian_twin import SENTENCES, Twin, vocabulary
 from tests.importers.test_marian import translated
 
@@ -70,7 +70,7 @@ def names_of(ids: Sequence[int], folder: Path) -> set[str]:
 
 
 def test_each_sentence_uses_the_tokens_that_marian_gives_it(source: Path, tmp_path: Path) -> None:
-    import_model(ImportRequest(source, tmp_path / "model", languages=("en", "pt")))
+    import_model(source, tmp_path / "model", languages=("en", "pt"))
     bundle = open_model(tmp_path / "model")
     assert bundle.recipe.decoding.shortlist == "model"
     shortlist = bundle.shortlist(bundle.recipe.decoding)
@@ -89,7 +89,7 @@ def test_each_sentence_uses_the_tokens_that_marian_gives_it(source: Path, tmp_pa
 
 def test_the_shortlist_stays_with_the_tokenizers(source: Path, tmp_path: Path) -> None:
     """A run that begins with the model has it in its validations, and in its own model directory."""
-    import_model(ImportRequest(source, tmp_path / "model", languages=("en", "pt")))
+    import_model(source, tmp_path / "model", languages=("en", "pt"))
     bundle = open_model(tmp_path / "model")
     options, ids = bundle.recipe.decoding, [[4, 5, 3]]
     expected = bundle.shortlist(options)
@@ -152,7 +152,7 @@ def test_damaged_files_are_refused(damage: Callable[[bytes, int], bytes], source
     path = source / "lex.bin"
     path.write_bytes(damage(path.read_bytes(), 0))
     with pytest.raises(UserError, match="not a shortlist of Marian for this model, or a damaged one"):
-        import_model(ImportRequest(source, tmp_path / "model"))
+        import_model(source, tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 

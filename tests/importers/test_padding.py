@@ -15,7 +15,7 @@ from sparsenmt.decoding.forced_decoding import score_alternatives, score_pairs
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.model.protocol import Source
-from sparsenmt.workflows.conversion.import_model import ImportRequest, import_model
+from sparsenmt.workflows.conversion.import_model import import_model
 from tests.importers.odd_folders import FOLDERS, LINES
 
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.6, torch.int8: 0.6}
@@ -27,7 +27,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model whose padding, with a logit of 0 among others about -6, would have most of the softmax."""
     folder = tmp_path_factory.mktemp("padding")
     FOLDERS["opus-mt, low biases"].write(folder / "source")
-    import_model(ImportRequest(folder / "source", folder / "model"))
+    import_model(folder / "source", folder / "model")
     return folder / "model"
 
 

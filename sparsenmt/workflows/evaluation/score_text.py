@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,23 +19,6 @@ from sparsenmt.evaluation.text_quality import TextQuality
 from sparsenmt.process.devices import pick_device, use_threads
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe.model_use import check_language_model
-
-
-@dataclass(frozen=True)
-class TextUse:
-    """A language model and how it reads a text.
-
-    Args:
-        segment_length, segment_memory: as in the recipe's `decoding`; None: the recipe's.
-        decoder_layers: layers that run; None: the deepest trained exit.
-    """
-
-    model: Path
-    segment_length: int | None = None
-    segment_memory: int | None = None
-    decoder_layers: int | None = None
-    threads: int | None = None
-    device: str = "auto"
 
 
 def token_nats(
@@ -67,24 +49,36 @@ def total_nats(nats: Iterable[NDArray[np.float64]]) -> float:
     return math.fsum(float(values.sum()) for values in nats)
 
 
-def score_text_file(use: TextUse, text: Path) -> tuple[TextQuality, TextReading]:
+def score_text_file(
+    model: Path,
+    text: Path,
+    *,
+    segment_length: int | None = None,
+    segment_memory: int | None = None,
+    decoder_layers: int | None = None,
+    threads: int | None = None,
+    device: str = "auto",
+) -> tuple[TextQuality, TextReading]:
     """Score a text file with a language model.
+
+    Args:
+        segment_length, segment_memory: as in the recipe's `decoding`; None: the recipe's.
+        decoder_layers: layers that run; None: the deepest trained exit.
 
     Raises:
         UserError: the model is no language model, the text is empty, or the memory does not fit the positions.
     """
-    use_threads(use.threads)
-    device = pick_device(use.device, "--device")
-    bundle = open_model(use.model, device=device, any_task=True)
-    check_language_model(bundle.recipe, use.model)
-    reading = TextReading.of(bundle.recipe, use.segment_length, use.segment_memory, use.decoder_layers)
-    _check_reading(bundle, reading, use)
+    use_threads(threads)
+    bundle = open_model(model, device=pick_device(device, "--device"), any_task=True)
+    check_language_model(bundle.recipe, model)
+    reading = TextReading.of(bundle.recipe, segment_length, segment_memory, decoder_layers)
+    _check_reading(bundle, reading)
     encoded = encode_text(bundle.tokenizers.target, text)
-    nats = total_nats(token_nats(bundle.engine, encoded.ids, reading, device, modules=bundle.model.modules()))
+    nats = total_nats(token_nats(bundle.engine, encoded.ids, reading, bundle.device, modules=bundle.model.modules()))
     return TextQuality(nats, encoded.counts), reading
 
 
-def _check_reading(bundle: Bundle, reading: TextReading, use: TextUse) -> None:
+def _check_reading(bundle: Bundle, reading: TextReading) -> None:
     """Raise UserError if absolute positions of the model do not fit the segments and their memory."""
     model = bundle.recipe.model
     if model.positions == "none":

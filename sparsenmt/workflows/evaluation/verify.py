@@ -44,27 +44,6 @@ Entries = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class VerifyRequest:
-    """The arguments of `verify`.
-
-    Args:
-        model: the model directory.
-        source: text to check on; None: lines made from the vocabulary.
-        lines: number of lines of the text, from its beginning, or to make.
-        seed: of lines and targets that are made.
-        renew: certify the model as it is now, whatever an earlier certificate says.
-        threads: CPU threads; None: all cores.
-    """
-
-    model: Path
-    source: Path | None = None
-    lines: int = 16
-    seed: int = 1
-    renew: bool = False
-    threads: int | None = None
-
-
-@dataclass(frozen=True)
 class _Figures:
     """Check -> its figures, of the checks that are finished."""
 
@@ -98,21 +77,35 @@ class Certificate:
         return Report("verify", (Table("figures", "Equalities", described, shown),), tuple(notes), self.asked["text"])
 
 
-def verify(request: VerifyRequest) -> Certificate:
+def verify(
+    directory: Path,
+    *,
+    source: Path | None = None,
+    lines: int = 16,
+    seed: int = 1,
+    renew: bool = False,
+    threads: int | None = None,
+) -> Certificate:
     """Check a model directory, and write its certificate; what an interrupted run has finished is kept.
+
+    Args:
+        source: text to check on; None: lines made from the vocabulary.
+        lines: number of lines of the text, from its beginning, or to make.
+        seed: of lines and targets that are made.
+        renew: certify the model as it is now, whatever an earlier certificate says.
+        threads: CPU threads; None: all cores.
 
     Raises:
         UserError: the directory is no model or damaged, or was changed since it was certified.
     """
-    use_threads(request.threads)
-    if request.source is not None:
-        check_readable(request.source)
-    directory = request.model
+    use_threads(threads)
+    if source is not None:
+        check_readable(source)
     bundle = open_model(directory, device=torch.device("cpu"), dtype=None, any_task=True)
     files = _files(directory)
-    if not request.renew:
+    if not renew:
         check_certificate(directory, files)
-    model, text = _with_text(bundle, request)
+    model, text = _with_text(bundle, source, lines, seed)
     asked = {
         "format": FORMAT,
         "sparsenmt": sparsenmt.__version__,
@@ -182,29 +175,29 @@ def check_certificate(directory: Path, files: Entries) -> None:
         )
 
 
-def _with_text(bundle: Bundle, request: VerifyRequest) -> tuple[TrainedModel, dict[str, Any]]:
-    """The model with the text that it is checked on, and the description of the text."""
-    rng, tokenizers = random.Random(request.seed), bundle.tokenizers
+def _with_text(bundle: Bundle, source: Path | None, count: int, seed: int) -> tuple[TrainedModel, dict[str, Any]]:
+    """The model with the text that it is checked on, and the description of the text; arguments as of `verify`."""
+    rng, tokenizers = random.Random(seed), bundle.tokenizers
     most = max(min(_LONGEST, bundle.max_target_length, bundle.max_source_length), 1)
 
     def drawn(size: int) -> list[int]:
         length = rng.randint(min(_SHORTEST, most), most)
         return [rng.randrange(len(SPECIAL_TOKENS), size) for _ in range(length)]
 
-    if request.source is None:
-        lines = [tokenizers.source.decode(drawn(tokenizers.source.size)) for _ in range(request.lines)]
+    if source is None:
+        lines = [tokenizers.source.decode(drawn(tokenizers.source.size)) for _ in range(count)]
         lines = [line if line.strip() else "a" for line in lines]
     else:
-        filled = (line for line in read_lines(request.source) if line.strip())
-        lines = list(islice(filled, request.lines))
+        filled = (line for line in read_lines(source) if line.strip())
+        lines = list(islice(filled, count))
     if not lines:
-        raise UserError("there is no text in it", where=str(request.source), hint="Name a text with lines.")
+        raise UserError("there is no text in it", where=str(source), hint="Name a text with lines.")
     targets = [drawn(tokenizers.target.size) for _ in lines]
     if bundle.recipe.data.is_language_model:  # its own text is what it reads
         targets = [ids[:most] for ids in tokenizers.target.encode_batch(lines)]
-    name = "made from the vocabulary" if request.source is None else request.source.name
+    name = "made from the vocabulary" if source is None else source.name
     digest = sha256_text("\n".join(lines))
-    about = {"name": name, "lines": len(lines), "seed": request.seed, "sha256": digest}
+    about = {"name": name, "lines": len(lines), "seed": seed, "sha256": digest}
     return TrainedModel(bundle, tuple(lines), tuple((*ids, EOS) for ids in targets)), about
 
 
