@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
@@ -21,14 +21,7 @@ from sparsenmt.commands.options import PATH, decoding_options
     help="Stop after the translation (corpus) or after the preparation (data).",
 )
 @decoding_options
-def command(
-    teacher: Path,
-    recipe_file: Path,
-    overrides: tuple[str, ...],
-    corpus: Path | None,
-    until: Literal["corpus", "data"] | None,
-    **options: Any,
-) -> None:
+def command(teacher: Path, recipe_file: Path, overrides: tuple[str, ...], corpus: Path | None, **options: Any) -> None:
     """Train the student of RECIPE on the translations that the model in the directory TEACHER makes of its training
     source (sequence-level knowledge distillation, Kim and Rush 2016).
 
@@ -52,4 +45,4 @@ def command(
     """
     from sparsenmt.workflows.training.distill import DistillRequest, distill
 
-    distill(DistillRequest.of(teacher, recipe_file, overrides, folder=corpus, until=until, **options))
+    distill(DistillRequest.of(teacher, recipe_file, overrides, folder=corpus, **options))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -41,17 +42,8 @@ A model that was imported from Marian and not changed goes out as the files that
     "matrices of 8 bits that were imported need none.",
 )
 @depth_options
-def command(
-    model: Path,
-    output: Path,
-    target: str,
-    encoder_layers: int | None,
-    decoder_layers: int | None,
-    file: str | None,
-    text: Path | None,
-) -> None:
+def command(model: Path, output: Path, target: str, **options: Any) -> None:
     """Write a model directory for another program."""
     from sparsenmt.workflows.conversion.export import export_model
 
-    depth = {"encoder_layers": encoder_layers, "decoder_layers": decoder_layers}
-    export_model(model, output, target, **depth, file=file, text=text)
+    export_model(model, output, target, **options)

@@ -129,6 +129,12 @@ def count_option(name: str, default: int, text: str) -> Decorator:
     return click.option(name, type=click.IntRange(1), default=default, show_default=True, help=text)
 
 
+def tagger_option(text: str) -> Decorator:
+    """``--tagger``, described by ``text``."""
+    names = click.Choice(["hanta", "spacy", "stanza"])
+    return click.option("--tagger", type=names, default="hanta", show_default=True, help=text)
+
+
 def batch_tokens_option(note: str = "source tokens in a batch, padding included, times the beam size") -> Decorator:
     """``--batch-tokens``, described by ``note``."""
     text = f"Most {note}.  [default: the recipe's]"

@@ -17,6 +17,7 @@ from sparsenmt.commands.options import (
     scoring_options,
     significance_options,
     speed_options,
+    tagger_option,
     tags_option,
 )
 from sparsenmt.process.progress import notify
@@ -34,13 +35,7 @@ from sparsenmt.process.progress import notify
 @count_option("--sentences", 200, "Number of sentences that are shown one by one, drawn by --seed.")
 @scoring_options("the first recipe's; with BLEU, chrF too")
 @significance_options
-@click.option(
-    "--tagger",
-    type=click.Choice(["hanta", "spacy", "stanza"]),
-    default="hanta",
-    show_default=True,
-    help="Part-of-speech tagger of texts without tags.",
-)
+@tagger_option("Part-of-speech tagger of texts without tags.")
 @speed_options
 @click.option("--depths", is_flag=True, help="Translate the text at every depth of models with several.")
 @click.option("--alignments", is_flag=True, help="Align the words of the sentences that are shown.")

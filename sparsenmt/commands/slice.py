@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -29,13 +30,11 @@ _TEXT = "Text; the tokens that it has stay, on {}; several times."
 def command(
     model: Path,
     output: Path,
-    encoder_layers: int | None,
-    decoder_layers: int | None,
-    unroll: bool,
     vocabulary: tuple[Path, ...],
     source_vocabulary: tuple[Path, ...],
     target_vocabulary: tuple[Path, ...],
     keep_language: tuple[str, ...],
+    **options: Any,
 ) -> None:
     """Cut the model in MODEL_DIR to fewer layers, or to the tokens of a text, and write it to OUT.
 
@@ -54,8 +53,7 @@ def command(
     from sparsenmt.workflows.conversion.vocabulary_slice import VocabularyTexts
 
     texts = VocabularyTexts(vocabulary, source_vocabulary, target_vocabulary, keep_language)
-    n, m = encoder_layers, decoder_layers
-    found = slice_model(model, output, encoder_layers=n, decoder_layers=m, unroll=unroll, vocabulary=texts)
+    found = slice_model(model, output, vocabulary=texts, **options)
     kept = f"{found.depth[0]} encoder and {found.depth[1]} decoder layers of {model}"
     notify(f"{output}: {kept}, {found.parameters:,} of {found.parameters_before:,} parameters")
     if texts:

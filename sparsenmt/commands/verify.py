@@ -24,13 +24,7 @@ if TYPE_CHECKING:
 @threads_option
 @report_options(plot=None)
 @click.pass_context
-def command(
-    context: click.Context,
-    /,
-    model: Path,
-    files: ReportFiles,
-    **options: Any,
-) -> None:
+def command(context: click.Context, /, model: Path, files: ReportFiles, **options: Any) -> None:
     """Check that the model in MODEL_DIR computes what it promises, and write MODEL_DIR/certificate.json.
 
     \b
@@ -52,7 +46,7 @@ def command(
     from sparsenmt.process.progress import notify
     from sparsenmt.workflows.evaluation.verify import verify
 
-    files.check([options["source"]] if options["source"] else [])
+    files.check([options["source"]])
     certificate = verify(model, **options)
     report = certificate.report()
     click.echo(report)

@@ -5,16 +5,11 @@ from __future__ import annotations
 import click
 
 from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_options
+from sparsenmt.commands.options import tagger_option
 
 
 @click.command("pos")
-@click.option(
-    "--tagger",
-    type=click.Choice(["hanta", "spacy", "stanza"]),
-    default="hanta",
-    show_default=True,
-    help="Tagger for a text without tags.",
-)
+@tagger_option("Tagger for a text without tags.")
 @click.option("--language", help="Language of the text, for the tagger.  [default: the first model's source language]")
 @analysis_options()
 def command(arguments: AnalysisArguments, tagger: str) -> None:
