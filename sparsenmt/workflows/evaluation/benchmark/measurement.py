@@ -34,11 +34,11 @@ from sparsenmt.workflows.evaluation.benchmark.workloads import (
     BenchmarkModel,
     DecodingWorkload,
     GenerationWorkload,
+    InferenceWorkload,
     Part,
     ScoringWorkload,
     SegmentTrainingWorkload,
     TrainingWorkload,
-    Workload,
     WorkloadSizes,
 )
 
@@ -94,7 +94,7 @@ class BenchmarkCase:
     part: Part
     dtype: DtypeName
     sizes: WorkloadSizes
-    workload: Callable[[BenchmarkModel, WorkloadSizes, torch.dtype, torch.device], Workload]
+    workload: Callable[[BenchmarkModel, WorkloadSizes, torch.dtype, torch.device], InferenceWorkload | TrainingWorkload]
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class BenchmarkResult:
         work: the arithmetic of one repeat.
         product_rate: FLOP per second of the workload's own matrix products alone.
         square_rate: FLOP per second of a large square product.
-        kept_bytes: see `Workload`.
+        kept_bytes: see `Work`.
     """
 
     case: BenchmarkCase

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import torch
@@ -127,25 +127,12 @@ class WorkloadSizes:
         return self.sentences * self.target_length
 
 
-class Workload(Protocol):
-    """Work that is timed."""
-
-    kept_bytes: int | None
-    """Bytes that a language model keeps of earlier positions: keys and values; in training the inputs of layers. None:
-    the model translates."""
-
-    def run(self) -> None:
-        """Do the work once."""
-
-    def count(self) -> Arithmetic:
-        """Count its arithmetic; in float64 where compiled kernels would hide products."""
-
-
 Work = tuple[Callable[[], object], int | None]
-"""A function that does the work once, and `Workload.kept_bytes`."""
+"""A function that does the work once, and the bytes that a language model keeps of earlier positions: keys and values;
+in training the inputs of layers. None: the model translates."""
 
 
-class _InferenceWorkload(ABC):
+class InferenceWorkload(ABC):
     """Work of one engine on a batch of random tokens. UserError if this machine cannot decode in the data type."""
 
     def __init__(
@@ -175,7 +162,7 @@ class _InferenceWorkload(ABC):
         """Prepare the work of an engine, up to what is timed."""
 
 
-class DecodingWorkload(_InferenceWorkload):
+class DecodingWorkload(InferenceWorkload):
     """Beam search over one batch, as in `sparsenmt decode`: with packed weights, compacted where that is exact."""
 
     def _prepared(self, engine: Engine) -> Work:
@@ -284,7 +271,7 @@ def _full(memory: int, length: int) -> int:
     return -(-memory // length)
 
 
-class ScoringWorkload(_InferenceWorkload):
+class ScoringWorkload(InferenceWorkload):
     """A language model that reads a text, as in `sparsenmt score --text`, after as much text as its memory holds.
 
     One segment is read; without a memory as many as are read together.
@@ -299,7 +286,7 @@ class ScoringWorkload(_InferenceWorkload):
         return partial(reader.read, tokens), 0 if reader.cache is None else reader.cache.kept.kept_bytes
 
 
-class GenerationWorkload(_InferenceWorkload):
+class GenerationWorkload(InferenceWorkload):
     """The continuation of prompts of one length, as in `sparsenmt decode`: by greedy search, or by beam search."""
 
     def _prepared(self, engine: Engine) -> Work:
