@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from sparsenmt.data.text import StrPath, read_parallel
+from sparsenmt.data.text import StrPath
 from sparsenmt.data.word_links import Link, WordLinks, parse_links, words_of
 from sparsenmt.decoding.alignment import AttentionHeads, ReadTarget, align_targets, guided_heads
 from sparsenmt.decoding.inputs import cut_warning, read_sources, warn_of_sources
-from sparsenmt.errors import UserError
 from sparsenmt.evaluation.alignment_error import AlignmentError
 from sparsenmt.process.progress import notify, progress_bar
-from sparsenmt.workflows.evaluation.score import ModelUse
+from sparsenmt.workflows.evaluation.score import ModelUse, model_use, read_columns
 
 _LINES = 128  # that are aligned together
 
@@ -23,17 +21,12 @@ def score_alignments(alignments: StrPath, gold: StrPath) -> AlignmentError:
     Raises:
         UserError: a file cannot be read, has a line that is no alignment, or other lines than the other one.
     """
-    rows = list(read_parallel([str(alignments), str(gold)]))
-    if not rows:
-        hint = "Name the file that was meant: there is nothing to score."
-        raise UserError("the file has no lines", where=str(alignments), hint=hint)
 
-    def read(column: int, path: StrPath) -> Iterator[WordLinks]:
-        for number, row in enumerate(rows, start=1):
-            yield parse_links(row[column], f"{path}, line {number:,}")
+    def read(lines: Sequence[str], path: StrPath) -> Iterator[WordLinks]:
+        return (parse_links(line, f"{path}, line {number:,}") for number, line in enumerate(lines, start=1))
 
-    found = read(0, alignments)
-    return AlignmentError.of(((*own.sure, *own.possible), each) for own, each in zip(found, read(1, gold), strict=True))
+    pairs = zip(*map(read, read_columns([alignments, gold]), (alignments, gold)), strict=True)
+    return AlignmentError.of(((*own.sure, *own.possible), each) for own, each in pairs)
 
 
 def score_model_alignments(
@@ -49,7 +42,7 @@ def score_model_alignments(
     Raises:
         UserError: a file, the head or the model is not what it must be.
     """
-    use = use if isinstance(use, ModelUse) else ModelUse(Path(use))
+    use = model_use(use)
     (texts, translations, marks), lines, bundle, options = use.read([source, target, gold], None, use.use_processors())
     golds = []
     for number, (own, other, line) in enumerate(zip(texts, translations, marks, strict=True), start=1):

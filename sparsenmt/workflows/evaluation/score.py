@@ -117,7 +117,7 @@ class ModelUse(ModelRun):
             the lines of each file; the source lines; the model; its decoding options.
         """
         # Everything is read before the model is opened: a mistake shows at once.
-        columns = _read_columns(files)
+        columns = read_columns(files)
         list(attach(columns[0], str(files[0]), documents=documents))
         disabled = read_disabled_heads(self.model, self.disabled_heads)
         bundle = open_model(self.model, device=device, disabled=disabled, languages=self.languages)
@@ -189,7 +189,7 @@ def score_files(
     check_lists(references=references)
     options = (options or ScoreOptions()).checked(by_model=False)
     others = [path for path in (baseline, options.source) if path is not None]
-    columns = _read_columns([hypothesis, *references, *others])
+    columns = read_columns([hypothesis, *references, *others])
     sources = None if options.source is None else columns.pop()
     lines = list(attach(columns[0], str(hypothesis), documents=options.documents))
     _note_empty(references, columns[1:])
@@ -219,7 +219,7 @@ def score_model(
         UserError: a file, an option or the model is not what it must be.
     """
     check_lists(references=references)
-    use = _use_of(use)
+    use = model_use(use)
     workers, device = join_workers(use)
     with workers.checked_together(CPU):
         options = (options or ScoreOptions()).checked(by_model=True)
@@ -243,7 +243,8 @@ def score_model(
     return _score_columns(found, columns[1:], len(references), lines, options, **known)
 
 
-def _use_of(given: ModelUse | StrPath) -> ModelUse:
+def model_use(given: ModelUse | StrPath) -> ModelUse:
+    """Return how a model runs, of its directory as its recipe says."""
     return given if isinstance(given, ModelUse) else ModelUse(Path(given))
 
 
@@ -262,7 +263,7 @@ def score_target(
     Raises:
         UserError: a file or the model is not what it must be.
     """
-    use, documents = _use_of(use), None if documents is None else Path(documents)
+    use, documents = model_use(use), None if documents is None else Path(documents)
     workers, device = join_workers(use)
     with workers.checked_together(CPU):
         check_companion(documents, "document ids")
@@ -365,7 +366,7 @@ class _ScoredTranslation:
         return self._closed / self._positions if self._positions else None
 
 
-def _read_columns(files: Sequence[StrPath]) -> list[list[str]]:
+def read_columns(files: Sequence[StrPath]) -> list[list[str]]:
     """Return the lines of each of several line-aligned files; UserError if they are empty."""
     rows = list(read_parallel([str(path) for path in files]))
     if not rows:
