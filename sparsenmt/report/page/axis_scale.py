@@ -38,8 +38,8 @@ class AxisScale:
         return [float(f"{number * step:.12g}") for number in numbers]
 
 
-def ends_of(values: Iterable[float], *, margin: float = 0.04) -> tuple[float, float]:
-    """Return ends around values, with a margin as a share of their range; (0, 1) without values."""
+def ends_of(values: Iterable[float]) -> tuple[float, float]:
+    """Return ends around values, with a margin; (0, 1) without values."""
     known = list(values)
     if not known:
         return 0.0, 1.0
@@ -47,7 +47,7 @@ def ends_of(values: Iterable[float], *, margin: float = 0.04) -> tuple[float, fl
     if low == high:
         spare = abs(low) * 0.1 or 1.0
         return low - spare, high + spare
-    spare = (high - low) * margin
+    spare = (high - low) * 0.04
     return low - spare, high + spare
 
 

@@ -11,13 +11,11 @@ from sparsenmt.report.plots import Panel, Points
 from sparsenmt.report.tables import Table, Value
 
 
-def bars(
-    table: Table, group: str, value: str, *, label: str, count: str = "", by: str = "model", percent: bool = True
-) -> Panel:
+def bars(table: Table, group: str, value: str, *, label: str, count: str = "") -> Panel:
     """Draw bars: a tick for each group, with its count where all series have the same, and a series for each model.
 
     Args:
-        group, value, count, by: names of columns.
+        group, value, count: names of columns; the values are shares.
         label: of the y axis.
     """
     records = table.records()
@@ -25,13 +23,13 @@ def bars(
     series: dict[str, list[tuple[float, float | None]]] = {}
     counts: dict[str, set[Value]] = {name: set() for name in groups}
     for each in records:
-        series.setdefault(str(each[by]), []).append((float(groups.index(str(each[group]))), number(each[value])))
+        series.setdefault(str(each["model"]), []).append((float(groups.index(str(each[group]))), number(each[value])))
         counts[str(each[group])].add(each[count] if count else None)
     known = all(len(found) == 1 and None not in found for found in counts.values())
     names = [f"{name}\n{next(iter(counts[name])):,}" if known else name for name in groups]
     x_label = f"{group}, and number of {count.replace('_', ' ')}" if known else group
     ticks = [(float(i), name) for i, name in enumerate(names)]
-    return Panel(x_label, label, series, percent="y" * percent, style="bars", ticks=ticks)
+    return Panel(x_label, label, series, percent="y", style="bars", ticks=ticks)
 
 
 def head_matrices(table: Table, value: str, *, title: str, ends: tuple[float, float] | None = None) -> list[Matrix]:

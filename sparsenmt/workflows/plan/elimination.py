@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TypeVar
 
 C = TypeVar("C")
@@ -47,8 +48,7 @@ class Finding:
     @property
     def speed(self) -> float:
         """The median of the turns."""
-        ordered, half = sorted(self.speeds), len(self.speeds) // 2
-        return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+        return median(self.speeds)
 
     def equals(self, other: Finding) -> bool:
         """Return True if the turns of both overlap."""
@@ -79,10 +79,10 @@ class Finding:
         return self.speed * self.probability(allowed) / (1 + self.excess) ** 8
 
 
-def rounds_of(lines: int, fewest: int = FEWEST_LINES) -> list[int]:
+def rounds_of(lines: int) -> list[int]:
     """Return the number of lines of each round, the last one with all."""
     found = [lines]
-    while found[0] // RATE >= fewest:
+    while found[0] // RATE >= FEWEST_LINES:
         found.insert(0, found[0] // RATE)
     return found
 

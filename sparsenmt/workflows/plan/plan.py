@@ -130,13 +130,6 @@ def plan(request: PlanRequest) -> PlanResult:
             return made.write(made.search())
 
 
-@dataclass(frozen=True)
-class _WrittenChoice:
-    """The record beside the chosen model."""
-
-    chosen: str
-
-
 class _Plan:
     """The steps of `plan`. Making one raises UserError for what is invalid, before anything is measured."""
 
@@ -345,7 +338,7 @@ class _Plan:
             "threads": options.threads,
             "vocabulary": self.trials.workshop.digest(model) if candidate.get("vocabulary") is not None else None,
         }
-        kept = KeptWork(self.request.output / CHOSEN, asked, _WrittenChoice)
+        kept = KeptWork(self.request.output / CHOSEN, asked, dict)
         if kept.find() is not None and output.exists():
             return output
         self._remove_model()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -162,7 +162,6 @@ class Trials:
         folder: of the kept trials.
         turns: of each candidate in a round.
         languages: of source and target, as for `open_model`.
-        clock: returns seconds.
     """
 
     def __init__(
@@ -175,13 +174,11 @@ class Trials:
         *,
         turns: int = 3,
         languages: tuple[str | None, str | None] = (None, None),
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.models, self.reference, self.sources = models, reference, list(sources)
         self.folder, self.workshop, self.turns, self.languages = folder, workshop, turns, languages
         device = models[reference.model].device
-        self._clock, self._floor = clock, _resident(device)
-        self._numerics = numerics(device)
+        self._floor, self._numerics = _resident(device), numerics(device)
 
     def measure(
         self, candidates: Sequence[PlanCandidate], lines: int, *, alone: bool
@@ -324,9 +321,9 @@ class Trials:
         """Translate lines after a few for warming up; returns the seconds, and adds texts and tokens to ``outputs``."""
         if len(lines) > 1:
             list(translate_lines(bundle, input_lines(lines[:WARM_UP_LINES]), options))
-        began = self._clock()
+        began = time.perf_counter()
         found = list(translate_lines(bundle, input_lines(lines), options))
-        seconds = self._clock() - began
+        seconds = time.perf_counter() - began
         if outputs is not None:
             outputs += [(each.text, len(each.hypotheses[0].tokens) + each.hypotheses[0].ended) for each in found]
         return seconds
