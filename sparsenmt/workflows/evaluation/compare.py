@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from sparsenmt.analysis.labels import SITE_NAMES
 from sparsenmt.arguments import from_fields, strings_to_paths
-from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.assemble.model_directory import read_recipe
 from sparsenmt.decoding.decoding_time import DecodingTime, time_decoding
 from sparsenmt.decoding.translate import TranslatedLine
@@ -243,11 +242,8 @@ def _gains(
         label: recipe.model_copy(update={"decoding": request.options(recipe)}) for label, recipe in recipes.items()
     }
 
-    def plain(directory: Path) -> Bundle:
-        return request.open(directory, dtype=None)
-
-    lines, rounds = request.speed_lines, request.rounds
-    return GainMeasurement(labels, chosen, evaluations, request.open, plain, text, lines, rounds).measure()
+    opened = request.open, partial(request.open, dtype=None)
+    return GainMeasurement(labels, chosen, evaluations, *opened, text, request.speed_lines, request.rounds).measure()
 
 
 @dataclass(frozen=True)

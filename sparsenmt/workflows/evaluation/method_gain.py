@@ -208,8 +208,8 @@ class GainMeasurement:
                 return DenseTwin(other, other, section)
         found = DenseTwin("same weights, switched off", None, section)
         with suppress(UserError, ValueError):
-            if _switched_off(found, self.open_plain(self.models[label])) is not None:
-                return found
+            _switched_off(found, self.open_plain(self.models[label]))
+            return found
         return None
 
     def _vocabularies(self, label: str) -> dict[str, str]:
@@ -219,9 +219,7 @@ class GainMeasurement:
         """Return the twin with weights as they were trained."""
         if twin.model is not None:
             return self.open_plain(self.models[twin.model])
-        made = _switched_off(twin, plain)
-        assert made is not None
-        return made
+        return _switched_off(twin, plain)
 
     def _times(self, twins: Mapping[tuple[str, str], DenseTwin | None]) -> dict[str, DecodingTime[int]]:
         """Return the seconds a target token of all models, and of twins of the same weights, by label and key."""
@@ -233,7 +231,6 @@ class GainMeasurement:
             for (label, key), twin in own.items():
                 packed = self.open_packed(self.models[label])
                 made = _switched_off(twin, self.open_plain(self.models[label]))
-                assert made is not None
                 dtype = packed.dtype or torch.float32
                 del packed
                 yield (
@@ -320,13 +317,13 @@ def without_method(section: ModelSection, plugged: PluggedChoice) -> ModelSectio
     return section.model_copy(update={"attention": section.attention.model_copy(update={site: after})})
 
 
-def _switched_off(twin: DenseTwin, plain: Bundle) -> Bundle | None:
-    """Return the model without a method, with the same weights; None: it has others, or of other shapes."""
+def _switched_off(twin: DenseTwin, plain: Bundle) -> Bundle:
+    """Return the model without a method, with the same weights; ValueError if it has others, or of other shapes."""
     sizes = plain.tokenizers.source.size, plain.tokenizers.target.size
     model = build_model(twin.section, source_size=sizes[0], target_size=sizes[1], seed=0)
     weights, own = plain.model.state_dict(), model.state_dict()
     if any(name not in weights or weights[name].shape != tensor.shape for name, tensor in own.items()):
-        return None
+        raise ValueError("the weights have other names or shapes")
     model.load_state_dict({name: weights[name] for name in own})
     decoding = plain.recipe.decoding
     decoding = decoding if twin.section.depth == plain.recipe.model.depth else decoding.at(None)

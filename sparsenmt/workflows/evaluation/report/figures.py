@@ -187,13 +187,7 @@ def chosen_depths(data: ReportData, section: ReportSection) -> ReportSection:
 def contrastive_suite(data: ReportData, section: ReportSection, suite: Path) -> ReportSection:
     """Fill the section on a contrastive test suite."""
     asked = data.request
-    found = contrast(
-        ContrastRequest(
-            asked.models,
-            suite,
-            **asked.common,
-        )
-    )
+    found = contrast(ContrastRequest(asked.models, suite, **asked.common))
     assert found.shown is not None
     return _filled(section, found.shown, accuracies(found.suite, found.models))
 
