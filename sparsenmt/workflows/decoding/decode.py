@@ -51,13 +51,7 @@ from sparsenmt.storage.resumable_output import ResumableOutput, resumable_output
 from sparsenmt.workflows.decoding.aligned_output import OutputAligner
 from sparsenmt.workflows.decoding.decode_request import DecodeRequest
 from sparsenmt.workflows.decoding.ensemble import with_members
-from sparsenmt.workflows.decoding.input_text import (
-    UnchangedFile,
-    attach,
-    open_tag_file,
-    packing_of,
-    read_text,
-)
+from sparsenmt.workflows.decoding.input_text import UnchangedFile, attach, open_tag_file, packing_of, read_text
 from sparsenmt.workflows.decoding.marked_input import MarkedInput
 from sparsenmt.workflows.decoding.minimum_risk import MinimumRisk
 from sparsenmt.workflows.decoding.output_lines import OutputFormat, render_block, render_line
@@ -91,7 +85,7 @@ def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> No
         dtype, languages = request.dtype or "recipe", request.languages
         opened = functools.partial(open_model, device=device, dtype=dtype, languages=languages, any_task=True)
         first = opened(request.model, disabled=disabled)
-        bundle = with_members(first, request.model, request.members, opened)
+        bundle = with_members(first, request.model, request, opened)
         for note in without_gain(bundle.recipe.model, bundle.model):
             notify(f"warning: {note}")
         translator = _Translator(request, bundle, SharedWindows(workers))
@@ -387,7 +381,7 @@ class _Translator:
             "packing": None if self.packing is None else self.packing.model_dump(mode="json"),
             "model": self.bundle.identity().stored_digest,
             **self._plugins(),
-            **self.request.members.record(self.bundle),
+            **self.request.ensemble_record(self.bundle),
             "max_source_length": self.bundle.max_source_length,
             "decoding": self.options.recorded(),
             "selector": None if self.selector is None else self.selector.digest,

@@ -11,24 +11,19 @@ from typing import Any, Literal
 from sparsenmt.arguments import check_names, strings_to_paths
 from sparsenmt.data.text import StrPath, check_readable
 from sparsenmt.decoding.model_options import ModelOptions
-from sparsenmt.engine.ensemble import Average
 from sparsenmt.errors import UserError, check_lists
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.report.output_files import check_outputs
 from sparsenmt.workflows.decoding.aligned_output import AlignmentKind
-from sparsenmt.workflows.decoding.ensemble import EnsembleChoice
-from sparsenmt.workflows.decoding.input_text import (
-    attach,
-    check_companion,
-    read_text,
-)
+from sparsenmt.workflows.decoding.ensemble import EnsembleOptions
+from sparsenmt.workflows.decoding.input_text import attach, check_companion, read_text
 from sparsenmt.workflows.decoding.target_constraints import TargetOptions
 
 
 @dataclass(frozen=True)
-class DecodeRequest(TargetOptions, ModelOptions):
-    """The arguments of `decode`; those of single translations as in ``TargetOptions``.
+class DecodeRequest(TargetOptions, EnsembleOptions, ModelOptions):
+    """The arguments of `decode`; of single translations and of ensembles as in ``TargetOptions``, ``EnsembleOptions``.
 
     Args:
         input: text to translate; None: standard input.
@@ -44,7 +39,6 @@ class DecodeRequest(TargetOptions, ModelOptions):
         disabled_heads: ``SITE:N,N`` values: heads, from 1, that give zeros.
         window: lines, or blocks of documents, that are read ahead; None: a default that fits the input.
         mix_numerics: resume an output that was begun with other kernels, threads or PyTorch.
-        ensemble, ensemble_depths, ensemble_weights, ensemble_average: as for ``EnsembleChoice``.
         mbr: the metric of minimum Bayes risk; None: the best hypothesis of the search is written.
         mbr_samples: its candidates, where the method is random; None: 16.
         alignments: write the word alignment of each output: links, or (JSON) the weights of attention.
@@ -69,10 +63,6 @@ class DecodeRequest(TargetOptions, ModelOptions):
     disabled_heads: tuple[str, ...] = ()
     window: int | None = None
     mix_numerics: bool = False
-    ensemble: tuple[Path, ...] = ()
-    ensemble_depths: tuple[str, ...] = ()
-    ensemble_weights: tuple[float, ...] = ()
-    ensemble_average: Average = "log"
     mbr: str | None = None
     mbr_samples: int | None = None
     alignments: AlignmentKind | None = None
@@ -99,12 +89,6 @@ class DecodeRequest(TargetOptions, ModelOptions):
         return cls(Path(model), **{**given, "settings": {**given.get("settings", {}), **settings}})
 
     @property
-    def members(self) -> EnsembleChoice:
-        """The members of an ensemble beside the model."""
-        paths = tuple(map(Path, self.ensemble))
-        return EnsembleChoice(paths, self.ensemble_depths, self.ensemble_weights, self.ensemble_average)
-
-    @property
     def aligned(self) -> dict[str, Any]:
         """The options for which outputs are aligned with their sources: name -> value, of those that are given."""
         return {name: value for name in ("alignments", "markup", "keep") if (value := getattr(self, name))}
@@ -125,9 +109,9 @@ class DecodeRequest(TargetOptions, ModelOptions):
 
     def check(self) -> None:
         """Raise UserError for options and files that do not fit one another, before the model is loaded."""
-        self.members.check()
+        EnsembleOptions.check(self)
         for name, used in (("--depth", self.select_depth), ("--documents", self.documents)):
-            if used and len(self.members):
+            if used and self.members:
                 what = "is given beside an ensemble, which reads single lines with fixed depths"
                 raise UserError(what, where=name, hint="Leave one of the two out.")
             if used and self.mbr is not None:

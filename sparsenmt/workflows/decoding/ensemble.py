@@ -4,67 +4,66 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.engine.ensemble import Average, EnsembleEngine, Member
-from sparsenmt.errors import UserError, check_lists
+from sparsenmt.errors import UserError
 from sparsenmt.workflows.decoding.depth_choice import check_layers, warn_untrained
 
 
-@dataclass(frozen=True)
-class EnsembleChoice:
-    """The members of an ensemble beside the model itself.
+@dataclass(frozen=True, kw_only=True)
+class EnsembleOptions:
+    """The options of `decode` about an ensemble.
 
     Args:
-        models: directories of further models.
-        depths: ``N,M``: further numbers of encoder and decoder layers of the model itself.
-        weights: of the model, ``models`` and ``depths``, in this order; empty: all are equal.
-        average: of log-probabilities (``log``), or of probabilities (``linear``).
+        ensemble: directories of further models.
+        ensemble_depths: ``N,M``: further numbers of encoder and decoder layers of the model itself.
+        ensemble_weights: of the model, ``ensemble`` and ``ensemble_depths``, in this order; empty: all are equal.
+        ensemble_average: of log-probabilities (``log``), or of probabilities (``linear``).
     """
 
-    models: Sequence[Path] = ()
-    depths: Sequence[str] = ()
-    weights: Sequence[float] = ()
-    average: Average = "log"
+    ensemble: tuple[Path, ...] = ()
+    ensemble_depths: tuple[str, ...] = ()
+    ensemble_weights: tuple[float, ...] = ()
+    ensemble_average: Average = "log"
 
-    def __post_init__(self) -> None:
-        check_lists(ensemble=self.models, ensemble_depths=self.depths, ensemble_weights=self.weights)
-
-    def __len__(self) -> int:
-        """Members beside the model itself."""
-        return len(self.models) + len(self.depths)
+    @property
+    def members(self) -> int:
+        """The number of members beside the model itself."""
+        return len(self.ensemble) + len(self.ensemble_depths)
 
     def check(self) -> None:
         """Raise UserError for weights without members, of another number, or that are not positive numbers."""
-        count = len(self) + 1
-        if self.weights and (len(self) == 0 or len(self.weights) != count):
-            members = "there is no ensemble" if len(self) == 0 else f"there are {count} members"
-            given = "1 weight is" if len(self.weights) == 1 else f"{len(self.weights)} weights are"
+        count, weights = self.members + 1, self.ensemble_weights
+        if weights and (count == 1 or len(weights) != count):
+            members = "there is no ensemble" if count == 1 else f"there are {count} members"
+            given = "1 weight is" if len(weights) == 1 else f"{len(weights)} weights are"
             raise UserError(
                 f"{given} given, and {members}",
                 where="--ensemble-weights",
                 hint="Give one for the model, then one for each --ensemble and --ensemble-depth.",
             )
-        if self.average != "log" and len(self) == 0:
+        if self.ensemble_average != "log" and count == 1:
             hint = "Add --ensemble, or leave it out."
             raise UserError("changes nothing: there is no ensemble", where="--ensemble-average", hint=hint)
-        if not all(0 < weight < math.inf for weight in self.weights):
+        if not all(0 < weight < math.inf for weight in weights):
             raise UserError("must be numbers above 0", where="--ensemble-weights", hint="Leave a useless member out.")
 
-    def record(self, bundle: Bundle) -> dict[str, Any]:
+    def ensemble_record(self, bundle: Bundle) -> dict[str, Any]:
         """Return what an output depends on, for its record; nothing where there is no ensemble."""
         if not bundle.others:
             return {}
         members = [[each.identity().stored_digest, list(each.depth)] for each in bundle.others]
-        return {"ensemble": {"members": members, "weights": list(self.weights), "average": self.average}}
+        weights = list(self.ensemble_weights)
+        return {"ensemble": {"members": members, "weights": weights, "average": self.ensemble_average}}
 
 
 def with_members(
-    bundle: Bundle, directory: Path, choice: EnsembleChoice, open_member: Callable[[Path], Bundle]
+    bundle: Bundle, directory: Path, choice: EnsembleOptions, open_member: Callable[[Path], Bundle]
 ) -> Bundle:
     """Return the bundle of a model as the first member of an ensemble; itself if there are no others.
 
@@ -75,13 +74,13 @@ def with_members(
     Raises:
         UserError: a member is no model, has another target vocabulary or task, or there is no such depth.
     """
-    if not len(choice):
+    if not choice.members:
         return bundle
-    others = [open_member(each) for each in choice.models]
-    for path, other in zip(choice.models, others, strict=True):
+    others = [open_member(each) for each in choice.ensemble]
+    for path, other in zip(choice.ensemble, others, strict=True):
         check_vocabulary(bundle, other, directory, path)
-    others += [_at_depth(bundle, text) for text in choice.depths]
-    weights = choice.weights or [1.0] * (len(others) + 1)
+    others += [_at_depth(bundle, text) for text in choice.ensemble_depths]
+    weights = choice.ensemble_weights or [1.0] * (len(others) + 1)
     members = [
         Member(
             each.engine,
@@ -92,7 +91,7 @@ def with_members(
         )
         for each, weight in zip((bundle, *others), weights, strict=True)
     ]
-    return replace(bundle, others=tuple(others), built=EnsembleEngine(members, choice.average))
+    return replace(bundle, others=tuple(others), built=EnsembleEngine(members, choice.ensemble_average))
 
 
 def _at_depth(bundle: Bundle, text: str) -> Bundle:
