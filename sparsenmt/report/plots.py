@@ -312,12 +312,7 @@ def _draw_map(each: Heatmap, axis: Axes, most: float) -> AxesImage:
     image = axis.imshow(shown, cmap=_scale(), vmin=0.0, vmax=most, aspect="auto", interpolation="nearest")
     short = [shortened(name, _LONG_TICK) for name in each.columns]
     names = [f"[{name}]" if gone else name for name, gone in zip(short, each.dropped, strict=True)]
-    axis.set_xticks(range(len(names)), list(map(label, names)), rotation=90, fontsize=8)
-    axis.set_yticks(range(len(each.rows)), [label(name, _LONG_TICK) for name in each.rows], fontsize=8)
-    axis.set_xlabel(label(each.column_label), fontsize=8)
-    axis.set_ylabel(label(each.row_label), fontsize=8)
-    axis.set_title(label(each.title, _LONG_TITLE), fontsize=9)
-    axis.tick_params(length=0)
+    _name_cells(axis, each, [label(name) for name in names], size=8, rotation=90)
     if each.percent:
         _write_values(axis, each.weights * 100, ".0f", dark=0.6 * most * 100, size=6)
     for text, dropped in zip(axis.get_xticklabels(), each.dropped, strict=True):
@@ -433,16 +428,21 @@ def _draw_values(each: ValueMap, axis: Axes) -> None:
     image = axis.imshow(
         each.values, cmap=_scale(), vmin=least, vmax=least + span, aspect="auto", interpolation="nearest"
     )
-    axis.set_xticks(range(len(each.columns)), [label(name, _LONG_TICK) for name in each.columns], fontsize=9)
-    axis.set_yticks(range(len(each.rows)), [label(name, _LONG_TICK) for name in each.rows], fontsize=9)
-    axis.set_xlabel(label(each.column_label), fontsize=9)
-    axis.set_ylabel(label(each.row_label), fontsize=9)
-    axis.set_title(label(each.title, _LONG_TITLE), fontsize=9)
-    axis.tick_params(length=0)
+    _name_cells(axis, each, [label(name, _LONG_TICK) for name in each.columns], size=9)
     figure = axis.get_figure(root=True)
     assert figure is not None
     _add_scale(figure, image, axis, "", lambda value, _: format(value, each.form))
     _write_values(axis, each.values, each.form, dark=least + 0.6 * span, size=8)
+
+
+def _name_cells(axis: Axes, each: Heatmap | ValueMap, columns: Sequence[str], *, size: int, rotation: int = 0) -> None:
+    """Write the names of rows and columns, of the axes and of the map."""
+    axis.set_xticks(range(len(columns)), columns, rotation=rotation, fontsize=size)
+    axis.set_yticks(range(len(each.rows)), [label(name, _LONG_TICK) for name in each.rows], fontsize=size)
+    axis.set_xlabel(label(each.column_label), fontsize=size)
+    axis.set_ylabel(label(each.row_label), fontsize=size)
+    axis.set_title(label(each.title, _LONG_TITLE), fontsize=9)
+    axis.tick_params(length=0)
 
 
 def _write_values(axis: Axes, values: NDArray[np.float64], form: str, *, dark: float, size: int) -> None:

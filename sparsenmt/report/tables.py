@@ -134,7 +134,8 @@ class Report:
 
 def render(report: Report) -> str:
     """Return the report as text for a terminal, without a line end at its end."""
-    parts = [_shown_table(table) for table in report.tables if table.rows and table.listed]
+    shown = [shown_table(table) for table in report.tables if table.rows and table.listed]
+    parts = [f"{printable(title)}\n{_grid(columns, rows)}" for title, columns, rows in shown]
     return "\n\n".join([*parts, *(["\n".join(map(printable, report.notes))] if report.notes else [])])
 
 
@@ -178,12 +179,6 @@ def csv_text(table: Table) -> str:
     writer.writerow(table.names)
     writer.writerows(["" if value is None else value for value in row] for row in table.rows)
     return stream.getvalue()
-
-
-def _shown_table(table: Table) -> str:
-    """Return a title and a table."""
-    title, columns, rows = shown_table(table)
-    return "\n".join([printable(title), _grid(columns, rows)])
 
 
 def shown_table(table: Table) -> tuple[str, list[Column], Sequence[Sequence[Value]]]:
