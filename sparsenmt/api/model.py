@@ -128,7 +128,7 @@ class Model:
         """
         lines = _lines(texts=texts)
         with arguments_in_errors():
-            self._check_translates("Give its prompts to `generate`.")
+            check_translates(self.recipe, self.directory, "Give its prompts to `generate`.")
             chosen = self._search_options(options, n_best)
             chosen = chosen.undivided if alignment else chosen
             warn_of_single_lines(self.bundle)
@@ -282,7 +282,7 @@ class Model:
         """
         _check_text(source=source)
         with arguments_in_errors():
-            self._check_translates("It has no source.")
+            check_translates(self.recipe, self.directory, "It has no source.")
             if not self.recipe.model.memory:
                 hint = "Load a model whose recipe has a filter under `model.memory`."
                 raise UserError(NO_FILTER, where=str(self.directory), hint=hint)
@@ -317,7 +317,7 @@ class Model:
         options = self.recipe.decoding.undivided
         texts = self.translate(lines, long=options.long or "cut").texts if targets is None else _lines(targets=targets)
         with arguments_in_errors():
-            self._check_translates("It has no cross-attention.")
+            check_translates(self.recipe, self.directory, "It has no cross-attention.")
             self._beside(lines, texts)
             choice = MapChoice("cross", _numbers(layer, "layer"), _numbers(head, "head"))
             return self._aligned(lines, texts, choice, options)
@@ -331,7 +331,7 @@ class Model:
         """
         lines = input_lines(_lines(texts=texts))
         with arguments_in_errors():
-            self._check_translates("It has no encoder.")
+            check_translates(self.recipe, self.directory, "It has no encoder.")
             sources = read_sources(self.bundle, lines)
             warn_of_sources(self.bundle, sources, "texts", "read")
             found: dict[int, SourceStates] = {}
@@ -358,9 +358,6 @@ class Model:
         return [found.get(number, Alignment()) for number in range(len(lines))]
 
     # --- what the methods share ------------------------------------------------------------------------------------
-
-    def _check_translates(self, hint: str) -> None:
-        check_translates(self.recipe, self.directory, hint)
 
     def _search_options(self, options: DecodingOptions, n_best: int) -> Decoding:
         check_names(options, DecodingOptions.__annotations__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import sys
 from collections import Counter
@@ -83,7 +82,7 @@ def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> No
             read_manifest(request.model)  # what is no model directory is told first
             use_threads(read_recipe(request.model).decoding.threads)
         dtype, languages = request.dtype or "recipe", request.languages
-        opened = functools.partial(open_model, device=device, dtype=dtype, languages=languages, any_task=True)
+        opened = partial(open_model, device=device, dtype=dtype, languages=languages, any_task=True)
         first = opened(request.model, disabled=disabled)
         bundle = with_members(first, request.model, request, opened)
         for note in without_gain(bundle.recipe.model, bundle.model):

@@ -6,13 +6,12 @@ programs slow down, the ratio of the two is left. A trial is a file, by the hash
 
 from __future__ import annotations
 
-import functools
 import gc
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import groupby
 from pathlib import Path
 from statistics import median
@@ -113,7 +112,7 @@ class Workshop:
     """
 
     def __init__(self, folder: Path, *, cuts_depths: bool = False) -> None:
-        self.folder, self.cuts_depths, self._hash = folder, cuts_depths, functools.cache(sha256_file)
+        self.folder, self.cuts_depths, self._hash = folder, cuts_depths, cache(sha256_file)
 
     def ready(self, candidate: PlanCandidate, model: PlanModel) -> ReadyModel:
         """Return the files with which a candidate decodes; those that are missing are made."""

@@ -87,15 +87,13 @@ def draw_training(data: ReportData, section: ReportSection) -> ReportSection:
     if not any((directory / METRICS_FILE).is_file() for directory in data.labels.values()):
         raise UserError(f"no model has a log of its training ({METRICS_FILE})", hint="`sparsenmt train` writes it.")
     rates = _named((label, _course(each, "train", "rate")) for label, each in data.labels.items())
+    closed = lines(_of_losses(data, "closed"), "update", "share of gates that are 0")
     diagrams = [
-        ("loss", [_panel("loss for each token", _losses(data))]),
+        ("loss", [lines(_losses(data), "update", "loss for each token")]),
         ("quality in validation", _quality(data)),
-        ("learning rate", [_panel("learning rate", rates)]),
-        ("weight of auxiliary losses (lambda)", [_panel("weight", _of_losses(data, "weight"))]),
-        (
-            "gates that are closed",
-            [replace(_panel("share of gates that are 0", _of_losses(data, "closed")), percent="y")],
-        ),
+        ("learning rate", [lines(rates, "update", "learning rate")]),
+        ("weight of auxiliary losses (lambda)", [lines(_of_losses(data, "weight"), "update", "weight")]),
+        ("gates that are closed", [replace(closed, percent="y")]),
         ("learned values of heads", _of_heads(data)),
     ]
     drawn = [(title, [panel for panel in panels if panel.series]) for title, panels in diagrams]
@@ -103,10 +101,6 @@ def draw_training(data: ReportData, section: ReportSection) -> ReportSection:
     notes = tuple(f"{label}: there is no log of its training" for label in missing)
     made = tuple(Diagram(title, tuple(panels)) for title, panels in drawn if panels)
     return replace(section, diagrams=made, notes=notes)
-
-
-def _panel(label: str, series: dict[str, Course]) -> Panel:
-    return lines(series, "update", label)
 
 
 def _course(directory: Path, kind: str, *keys: str) -> Course:
@@ -154,7 +148,7 @@ def _quality(data: ReportData) -> list[Panel]:
     for metric in dict.fromkeys(metrics.values()):
         own = {label: data.labels[label] for label, each in metrics.items() if each == metric != "loss"}
         found = _named((label, _course(directory, "validation", metric)) for label, directory in own.items())
-        panels += [_panel(metric_label(metric), found)] if found else []
+        panels += [lines(found, "update", metric_label(metric))] if found else []
     return panels
 
 
@@ -176,5 +170,5 @@ def _of_heads(data: ReportData) -> list[Panel]:
             for label, directory in data.labels.items()
             for site, name in SITE_NAMES.items()
         )
-        panels += [_panel(f"{value}, mean over heads", found)]
+        panels += [lines(found, "update", f"{value}, mean over heads")]
     return panels
