@@ -117,15 +117,10 @@ def halve(
         tune: chooses, for the candidates of the last round, what changes their time alone.
     """
     left = list(candidates)
-    for number, lines in enumerate(rounds):
-        last = number == len(rounds) - 1
-        if last:
-            left = list(dict.fromkeys([*left, *tune(left, rounds[max(number - 1, 0)])]))
-        found = measure(left, lines)
-        if last:
-            return found
-        left = survivors(found, allowed, reference)
-    raise ValueError("there is no round")
+    for lines in rounds[:-1]:
+        left = survivors(measure(left, lines), allowed, reference)
+    few = rounds[max(len(rounds) - 2, 0)]
+    return measure(list(dict.fromkeys([*left, *tune(left, few)])), rounds[-1])
 
 
 def climb(

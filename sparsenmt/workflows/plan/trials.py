@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from itertools import groupby
@@ -254,15 +253,14 @@ class Trials:
         beside = 0.0
         for _, group in groupby(enumerate(ordered), key=lambda each: opening(each[1])):
             members = list(group)
-            with self._opened(members[0][1]) as opened:
-                for number, candidate in members:
-                    if number % TOGETHER == 0:
-                        beside = self._seconds(*self._reference, lines)
-                    yield candidate, self._turn(candidate, opened, found[candidate], lines, beside, alone=alone)
+            opened = self._opened(members[0][1])
+            for number, candidate in members:
+                if number % TOGETHER == 0:
+                    beside = self._seconds(*self._reference, lines)
+                yield candidate, self._turn(candidate, opened, found[candidate], lines, beside, alone=alone)
             del opened  # before the next model is opened
 
-    @contextmanager
-    def _opened(self, candidate: PlanCandidate) -> Iterator[_OpenedModel]:
+    def _opened(self, candidate: PlanCandidate) -> _OpenedModel:
         """Open the model of a candidate, with its threads; the memory that was resident before is noted."""
         model, threads = self.models[candidate.model], self._threads(candidate)
         ready, dtype = self.workshop.ready(candidate, model), decoding_of(candidate, model).dtype
@@ -277,7 +275,7 @@ class Trials:
                 check_identity(bundle, model.identity, model.directory)
         finally:
             use_threads(self._threads(self.reference))
-        yield _OpenedModel(bundle, before, threads)
+        return _OpenedModel(bundle, before, threads)
 
     def _turn(
         self,
