@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,10 @@ class TextEvaluation(KeptEvaluation):
     blocks: list[TextBlock]
     spans: list[list[float]] = field(default_factory=list)
     reading: str = ""
+    sentences: ClassVar[None] = None
+    """No number: a text has lines, not sentences."""
+    sparsity: ClassVar[None] = None
+    """No rate: there is no source whose positions could be dropped."""
 
     @property
     def qualities(self) -> list[TextQuality]:
@@ -86,20 +90,10 @@ class TextEvaluation(KeptEvaluation):
         return {name: self.reading + tokens * (each.per == "token") for name, each in TEXT_METRICS.items()}
 
     @property
-    def sentences(self) -> None:
-        """No number: a text has lines, not sentences."""
-        return None
-
-    @property
     def size(self) -> str:
         """The size of the text, for titles."""
         count = len(self.blocks)
         return f"{self.quality.counts.characters:,} characters in {count:,} block{'s' if count != 1 else ''} of lines"
-
-    @property
-    def sparsity(self) -> None:
-        """No rate: there is no source whose positions could be dropped."""
-        return None
 
     @property
     def mean_span(self) -> float | None:

@@ -35,17 +35,12 @@ class SharedSession(AnalysisSession):
         return {}
 
     def open(
-        self,
-        label: str,
-        directory: Path,
-        disabled: Mapping[SiteName, Collection[int]] | None = None,
-        *,
-        any_task: bool = False,
+        self, label: str, directory: Path, disabled: Mapping[SiteName, Collection[int]] | None = None, **options: bool
     ) -> AnalyzedModel:
         if disabled:
-            return super().open(label, directory, disabled, any_task=any_task)
+            return super().open(label, directory, disabled, **options)
         if label not in self._models:
-            self._models[label] = super().open(label, directory, any_task=any_task)
+            self._models[label] = super().open(label, directory, **options)
         return self._models[label]
 
 
