@@ -138,8 +138,8 @@ def command(
         _refuse_without("--model and --alignments", alignment_head=alignment_head)
     if alignments is not None:
         others |= {"--metric": scoring.metrics, "--documents": options.get("documents"), "--sacrebleu-p": sacrebleu_p}
-        links = _links(hypothesis, model, use, source, target, alignments, alignment_head, others)
-        _show_links(links, as_json=as_json)
+        of_model = {"--model": model, "--source": source, "--target": target}
+        _show_links(_links(hypothesis, of_model, use, alignments, alignment_head, others), as_json=as_json)
         return
     of_metric = model is None and any(METRICS[name].reads_source for name in scoring.metrics if name in METRICS)
     _check_files(hypothesis, references, baseline, model, None if of_metric else source, target)
@@ -202,10 +202,8 @@ def _check_files(
 
 def _links(
     hypothesis: Path | None,
-    model: Path | None,
+    of_model: dict[str, Any],
     use: dict[str, Any],
-    source: Path | None,
-    target: Path | None,
     gold: Path,
     head: str | None,
     others: dict[str, Any],
@@ -214,7 +212,6 @@ def _links(
     from sparsenmt.workflows.evaluation.alignment_score import score_alignments, score_model_alignments
     from sparsenmt.workflows.evaluation.score import ModelUse
 
-    of_model = {"--model": model, "--source": source, "--target": target}
     missing = [name for name, value in of_model.items() if value is None]
     if hypothesis is None and missing:
         problem = f"needs a file of alignments; or {', '.join(missing)}, and the model aligns"
@@ -225,7 +222,7 @@ def _links(
             raise UserError("has no meaning beside the alignments", where=name, hint=_HINT)
     if hypothesis is not None:
         return score_alignments(hypothesis, gold)
-    assert model is not None and source is not None and target is not None
+    model, source, target = of_model.values()
     return score_model_alignments(ModelUse(model, **use), source, target, gold, head)
 
 

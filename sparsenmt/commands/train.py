@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,12 +21,7 @@ if TYPE_CHECKING:
 @training_processor_options
 @dump_config_option
 def command(
-    recipe_file: Path,
-    overrides: tuple[str, ...],
-    start_from: Path | None,
-    threads: int | None,
-    device: str | None,
-    dump_config: bool,
+    recipe_file: Path, overrides: tuple[str, ...], start_from: Path | None, dump_config: bool, **options: Any
 ) -> None:
     """Train the model that RECIPE describes, on the data that `sparsenmt prepare` wrote.
 
@@ -36,7 +31,7 @@ def command(
     from sparsenmt.assemble.checks import load_recipe
     from sparsenmt.recipe.load import dump
 
-    recipe = load_recipe(recipe_file, [*overrides, *training_overrides(threads, device)])
+    recipe = load_recipe(recipe_file, [*overrides, *training_overrides(**options)])
     if dump_config:
         click.echo(dump(recipe), nl=False)
         return
