@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -372,12 +373,13 @@ class _Plan:
         shared = 1 + 1 / TOGETHER  # with the turns of the reference
         times = [n * size * seconds * self.request.turns * shared for n, size in zip(counts, self.rounds, strict=True)]
         axes = [
-            (label, axis.name, [axis.text(value) for value in axis.values(model)])
+            (label, axis.name, ", ".join(axis.text(value) for value in axis.values(model)))
             for label, model in self.models.items()
             for axis in AXES.values()
             if axis.values(model) and axis.name in wanted
         ]
-        report = dry_run_report(axes, list(zip(self.rounds, counts, times, strict=True)), duration(sum(times)))
+        rounds = list(zip(count(1), self.rounds, counts, map(duration, times), strict=False))
+        report = dry_run_report(axes, rounds, duration(sum(times)))
         return PlanResult(None, True, None, (), WrittenTable(str(report), []))
 
     def _training(self) -> list[str]:

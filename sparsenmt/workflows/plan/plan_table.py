@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import BOOTSTRAP, Comparison
 from sparsenmt.metric import Metric
-from sparsenmt.process.progress import duration
 from sparsenmt.report.plots import Panel, Points, curves, describe
 from sparsenmt.report.tables import Report, Table, Value, columns, shown_if
 from sparsenmt.workflows.evaluation.reference_texts import TestText
@@ -192,26 +191,19 @@ class PlanTable:
 
 
 def dry_run_report(
-    axes: Sequence[tuple[str, str, Sequence[str]]], rounds: Sequence[tuple[int, int, float]], total: str
+    axes: Sequence[tuple[str, str, str]], rounds: Sequence[tuple[int, int, int, str]], total: str
 ) -> Report:
     """Return the report of a plan that was not run.
 
     Args:
         axes: model, axis and the values beside that of the recipe.
-        rounds: lines, candidates at most, and seconds of each round.
+        rounds: number, lines, candidates at most, and time of each round.
         total: the time of all rounds in words.
     """
-    tried = tuple((model, axis, ", ".join(values)) for model, axis, values in axes)
-    steps = tuple((i + 1, lines, count, duration(seconds)) for i, (lines, count, seconds) in enumerate(rounds))
-    several = len({model for model, _, _ in axes}) > 1
+    heads = columns(shown_if(len({model for model, _, _ in axes}) > 1, "text model"), "text axis values")
     tables = (
-        Table(
-            "axes",
-            "tried beside the recipe's own choice",
-            columns(shown_if(several, "text model"), "text axis values"),
-            tried,
-        ),
-        Table("rounds", "rounds", columns("count round lines candidates", "text time"), steps),
+        Table("axes", "tried beside the recipe's own choice", heads, axes),
+        Table("rounds", "rounds", columns("count round lines candidates", "text time"), rounds),
     )
     notes = (f"about {total}, if every candidate is as slow as the reference, which was timed", "nothing was written")
     return Report("plan", tables, notes)
