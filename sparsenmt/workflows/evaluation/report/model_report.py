@@ -88,7 +88,9 @@ def write_model_report(request: ReportRequest) -> Document:
                 section = maker.section
                 notify(f"section {number} of {len(makers)}: {section.title}")
                 data.made[section.name] = _made(data, maker, folder / f"{section.name}.json", asked)
-            document = _document(data)
+            title, program = f"Report on {', '.join(data.labels)}", f"sparsenmt {sparsenmt.__version__}"
+            settings: dict[str, str | int | float | None] = {**_settings(data)}
+            document = Document(title, program, tuple(data.labels), settings, tuple(data.made.values()))
             if request.json is not None:
                 with explain_write_errors(request.json):
                     write_document(document, request.json)
@@ -151,13 +153,6 @@ def _identity(data: ReportData) -> dict[str, Any]:
     models = {label: model_identity(directory).digest for label, directory in data.labels.items()}
     recipes = {label: sha256_text(dump(recipe)) for label, recipe in data.recipes.items()}
     return {"models": models, "recipes": recipes, "files": files, "version": sparsenmt.__version__}
-
-
-def _document(data: ReportData) -> Document:
-    """Return the whole report."""
-    title, program = f"Report on {', '.join(data.labels)}", f"sparsenmt {sparsenmt.__version__}"
-    settings: dict[str, str | int | float | None] = {**_settings(data)}
-    return Document(title, program, tuple(data.labels), settings, tuple(data.made.values()))
 
 
 def section_makers(data: ReportData, folder: Path) -> list[SectionMaker]:
