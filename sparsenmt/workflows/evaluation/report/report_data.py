@@ -40,7 +40,7 @@ class SharedSession(AnalysisSession):
         if disabled:
             return super().open(label, directory, disabled, **options)
         if label not in self._models:
-            self._models[label] = super().open(label, directory, **options)
+            self._models[label] = super().open(label, directory, None, **options)
         return self._models[label]
 
 
