@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 
 import numpy as np
@@ -188,12 +188,9 @@ class _DepthTable:
             for layers in wanted or ():
                 check_layers(plan, side, layers, f"{directory}, --{side}-layers {layers}")
             sides.append(wanted or exits)
-        depths = fastest_first([(n, m) for n in sides[0] for m in sides[1]])
-        trained = plan.pairs()
         everything = self._wanted == (None, None)
-        if everything:
-            depths = [depth for depth in depths if depth in trained]
-        untrained = [depth for depth in depths if depth not in trained]
+        depths = plan.depths() if everything else fastest_first(product(sides[0], sides[1]))
+        untrained = [depth for depth in depths if depth not in plan.pairs()]
         if untrained:
             warn_untrained(plan, untrained[0])
         elif len(depths) == 1 and everything:
