@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -65,16 +65,14 @@ class Certificate:
 
     def report(self) -> Report:
         """Return the figures as a table."""
-        rows = [
-            (figure.check, figure.case, figure.measured, figure.allowed, "holds" if figure.holds else "FAILS")
-            for figures in self.checks.values()
-            for figure in figures
-        ]
+        rows = []
+        for figure in chain.from_iterable(self.checks.values()):
+            values, result = (figure.measured, figure.allowed), "holds" if figure.holds else "FAILS"
+            rows.append((figure.check, figure.case, *values, *map(_shown, values), result))
         described = columns("text check case", "hidden number measured allowed", "text figure tolerance result")
-        shown = tuple((*row[:4], _shown(row[2]), _shown(row[3]), row[4]) for row in rows)
         silent = [name for name, figures in self.checks.items() if not figures]
         notes = [f"does not apply to this model: {', '.join(silent)}"] if silent else []
-        return Report("verify", (Table("figures", "Equalities", described, shown),), tuple(notes), self.asked["text"])
+        return Report("verify", (Table("figures", "Equalities", described, rows),), tuple(notes), self.asked["text"])
 
 
 def verify(
@@ -127,7 +125,7 @@ def verify(
                 advance(1)
     if _files(directory) != files:
         raise UserError("the model was changed while it was verified", where=str(directory), hint="Verify it again.")
-    holds = all(figure.holds for figures in done.values() for figure in figures)
+    holds = all(figure.holds for figure in chain.from_iterable(done.values()))
     write_sealed(path, {"asked": asked, "checks": _record(done), "holds": holds})
     kept.path.unlink(missing_ok=True)
     write_model_card(directory)
