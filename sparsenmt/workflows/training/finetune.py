@@ -308,20 +308,16 @@ def _panels(report: Report) -> list[Panel]:
     panels = []
     for name in dict.fromkeys(report.tables[0].column("set")):
         rows = [row for row in report.tables[0].records() if row["set"] == name]
-        base = _number(rows[0]["quality"])
+        base = float(rows[0]["quality"] or 0)
         series: dict[str, Points] = {}
         intervals: dict[str, list[tuple[float, float] | None]] = {}
-        for row in sorted(rows, key=lambda row: _number(row["sparsity"])):
+        for row in sorted(rows, key=lambda row: float(row["sparsity"] or 0)):
             model, low, high = str(row["model"]), row["low"], row["high"]
-            series[model] = [(_number(row["sparsity"]), _number(row["quality"]))]
-            intervals[model] = [None if low is None or high is None else (base + _number(low), base + _number(high))]
+            series[model] = [(float(row["sparsity"] or 0), float(row["quality"] or 0))]
+            intervals[model] = [None if low is None or high is None else (base + float(low), base + float(high))]
         label = METRICS[str(rows[0]["metric"])].label
         y_label, level = f"{label} on the {name} set", (f"{label} of {rows[0]['model']}", base)
         panels.append(
             Panel("sparsity rate", y_label, series, percent="x", style="points", intervals=intervals, level=level)
         )
     return panels
-
-
-def _number(value: Value) -> float:
-    return 0.0 if value is None else float(value)
