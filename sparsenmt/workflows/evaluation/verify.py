@@ -29,7 +29,7 @@ from sparsenmt.importers.programs import read_foreign_model
 from sparsenmt.process.devices import use_threads
 from sparsenmt.process.progress import progress_bar
 from sparsenmt.recipe.schema import ModelSection
-from sparsenmt.report.tables import Report, Table, columns
+from sparsenmt.report.tables import Report, Table, Value, columns
 from sparsenmt.storage.files import hidden_path, read_sealed, sha256_text, write_sealed
 from sparsenmt.storage.kept_work import KeptWork, joined
 from sparsenmt.storage.records import file_entry, list_files, typed
@@ -65,7 +65,7 @@ class Certificate:
 
     def report(self) -> Report:
         """Return the figures as a table."""
-        rows = []
+        rows: list[tuple[Value, ...]] = []
         for figure in chain.from_iterable(self.checks.values()):
             values, result = (figure.measured, figure.allowed), "holds" if figure.holds else "FAILS"
             rows.append((figure.check, figure.case, *values, *map(_shown, values), result))
