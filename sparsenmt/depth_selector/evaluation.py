@@ -40,18 +40,15 @@ class DepthTimes:
     Args:
         alone: (T, K) for each sentence by itself, at each depth.
         choosing: (T, C) for the choice of each classifier; the first is the selector.
-        grouped: (K) for all sentences in batches, at each depth.
-        grouped_selected: for all sentences in batches, each at the selected depth, the choice included.
-        grouped_oracle: for all sentences in batches, each at the oracle's depth.
-        grouped_spreads: (K + 2) of the times in batches: excess of the slowest round over the fastest.
+        grouped: (K + 2) for all sentences in batches, at each depth, each at the selected depth, the choice included,
+            and each at the oracle's depth.
+        spread: the largest excess of the slowest round over the fastest, of the times in batches.
     """
 
     alone: NDArray[np.float64]
     choosing: NDArray[np.float64]
-    grouped: NDArray[np.float64]
-    grouped_selected: float
-    grouped_oracle: float
-    grouped_spreads: NDArray[np.float64]
+    grouped: Sequence[float]
+    spread: float
 
 
 @dataclass(frozen=True)
@@ -60,16 +57,14 @@ class SystemScore:
 
     Args:
         depth: of all sentences; None: each sentence has its own.
-        sentence_chrf: mean over the sentences.
+        quality: BLEU, chrF, and sentence-level chrF, the mean over the sentences.
         seconds_alone: decoding one sentence after the other.
         seconds_grouped: decoding in batches.
     """
 
     name: str
     depth: Depth | None
-    bleu: float
-    chrf: float
-    sentence_chrf: float
+    quality: tuple[float, float, float]
     seconds_alone: float
     seconds_grouped: float
 
@@ -128,61 +123,21 @@ class ClassifierScore:
     """One classifier on held-out text.
 
     Args:
+        chosen: (S) numbers of the depths that it chooses.
         quality: BLEU, chrF, and mean sentence-level chrF.
+        choosing: seconds that it takes for the timed sentences, one after the other.
         seconds: decoding the timed sentences one by one, the classifier included.
         hits: share of the sentences whose chosen depth is among the best.
         undecided: share of the sentences for which no probability reaches 0.5.
     """
 
     classifier: TrainedClassifier
+    chosen: NDArray[np.int64]
     quality: tuple[float, float, float]
+    choosing: float
     seconds: float
     hits: float
     undecided: float
-
-
-@dataclass(frozen=True)
-class SelectorEvaluation:
-    """The scores of all systems.
-
-    Args:
-        systems: the fixed depths, the fastest first, then the selector, then the oracle.
-        selected: (S) number of the selected depth.
-        oracle: (S) number of the oracle's depth.
-        choosing: seconds that the selector takes for the timed sentences, one after the other.
-        timed: T.
-        undecided: share of the sentences for which no probability reaches 0.5.
-        classifiers: the best one of each size, the selector's first.
-        signatures: metric -> signature.
-        spread: the largest of `DepthTimes.grouped_spreads`.
-    """
-
-    systems: list[SystemScore]
-    selected: NDArray[np.int64]
-    oracle: NDArray[np.int64]
-    choosing: float
-    timed: int
-    undecided: float
-    classifiers: list[ClassifierScore]
-    signatures: dict[str, str]
-    spread: float
-
-    @property
-    def full(self) -> SystemScore:
-        return self.systems[-3]
-
-    @property
-    def selector(self) -> SystemScore:
-        return self.systems[-2]
-
-    def better_fixed(self) -> list[SystemScore]:
-        """Return the fixed depths that are at least as good as the selector by both metrics, in no more time."""
-        own = self.selector
-        return [
-            each
-            for each in self.systems[:-2]
-            if each.bleu >= own.bleu and each.chrf >= own.chrf and each.seconds_alone <= own.seconds_alone
-        ]
 
 
 def time_depths(
@@ -234,9 +189,9 @@ def time_depths(
     grouped = time_decoding(
         lambda: enumerate(groups), lines, rounds=ROUNDS, warm_up=0, advance=lambda turns: tell(turns * count)
     )
-    *fixed, selected, oracles = (grouped[k].seconds for k in range(len(groups)))
-    spreads = np.array([grouped[k].spread for k in range(len(groups))], dtype=np.float64)
-    return DepthTimes(alone, choosing, np.array(fixed), selected, oracles, spreads)
+    turns = [grouped[k] for k in range(len(groups))]
+    spread = max(each.spread or 0.0 for each in turns)
+    return DepthTimes(alone, choosing, [each.seconds for each in turns], spread)
 
 
 def timing_steps(lines: int, depths: int) -> int:
@@ -244,86 +199,76 @@ def timing_steps(lines: int, depths: int) -> int:
     return lines * depths + ROUNDS * (depths + 2) * lines
 
 
-def evaluate_selector(text: MeasuredText, classifiers: Sequence[TrainedClassifier]) -> SelectorEvaluation:
-    """Score every fixed depth, the classifiers and the oracle.
+def selector_report(text: MeasuredText, classifiers: Sequence[TrainedClassifier], trials: Sequence[Trial]) -> Report:
+    """Score every fixed depth, the classifiers and the oracle, and return the report.
 
     Args:
-        classifiers: those that ``text.times`` has choices of; the first is the selector.
+        classifiers: those that ``text.times`` has choices of, the best one of each size; the first is the selector.
+        trials: of the search.
     """
-    times, depths, count = text.times, text.depths, len(text.references)
+    choosing = text.times.choosing.sum(axis=0).tolist()
+    found = [_classifier_score(text, each, seconds) for each, seconds in zip(classifiers, choosing, strict=True)]
     oracle = oracle_depths(text.labelled.scores)
+    systems = _system_scores(text, found[0], oracle)
+    tables = (_systems(text, systems), _classifiers(text, systems, found), _chosen(text, found[0].chosen, oracle))
+    signatures = [f"{METRICS[score.name].label}: {score.signature}" for score in text.corpus(oracle)]
+    return Report("select-depth", (*tables, _trials(trials)), (*_notes(text, systems, found[0]), *signatures))
+
+
+def _classifier_score(text: MeasuredText, classifier: TrainedClassifier, choosing: float) -> ClassifierScore:
+    logits = classifier.selector.logits(text.labelled.tokens)
+    chosen: NDArray[np.int64] = choose(logits).cpu().numpy()
+    hits = float(text.labelled.labels[np.arange(len(chosen)), chosen].mean())
+    undecided = 1 - float(is_decided(logits).float().mean())
+    seconds = text.seconds(chosen) + choosing
+    return ClassifierScore(classifier, chosen, text.quality(chosen), choosing, seconds, hits, undecided)
+
+
+def _system_scores(text: MeasuredText, own: ClassifierScore, oracle: NDArray[np.int64]) -> list[SystemScore]:
+    """Return the scores of the fixed depths, the fastest first, then of the selector, then of the oracle."""
+    *fixed, selected, best = text.times.grouped
     systems = []
-    for k, depth in enumerate(depths):
-        name, always = "full depth" if k == len(depths) - 1 else "fixed depth", np.full(count, k)
-        grouped = float(times.grouped[k])
-        systems.append(SystemScore(name, depth, *text.quality(always), text.seconds(always), grouped))
-    logits = [each.selector.logits(text.labelled.tokens) for each in classifiers]
-    chosen = [choose(each).cpu().numpy() for each in logits]
-    undecided = [1 - float(is_decided(each).float().mean()) for each in logits]
-    choosing = [float(each) for each in times.choosing.sum(axis=0)]
-    found = [
-        ClassifierScore(
-            each,
-            text.quality(chosen[i]),
-            text.seconds(chosen[i]) + choosing[i],
-            float(text.labelled.labels[np.arange(count), chosen[i]].mean()),
-            undecided[i],
-        )
-        for i, each in enumerate(classifiers)
+    for k, (depth, grouped) in enumerate(zip(text.depths, fixed, strict=True)):
+        name, always = "full depth" if k == len(fixed) - 1 else "fixed depth", np.full(len(text.references), k)
+        systems.append(SystemScore(name, depth, text.quality(always), text.seconds(always), grouped))
+    return [
+        *systems,
+        SystemScore("selector", None, own.quality, own.seconds, selected),
+        SystemScore("oracle", None, text.quality(oracle), text.seconds(oracle), best),
     ]
-    systems.append(SystemScore("selector", None, *found[0].quality, found[0].seconds, times.grouped_selected))
-    systems.append(SystemScore("oracle", None, *text.quality(oracle), text.seconds(oracle), times.grouped_oracle))
-    signatures = {score.name: score.signature for score in text.corpus(oracle)}
-    timed = len(times.choosing)
-    spread = float(times.grouped_spreads.max())
-    return SelectorEvaluation(systems, chosen[0], oracle, choosing[0], timed, undecided[0], found, signatures, spread)
 
 
 _LAYERS = "count encoder_layers decoder_layers"
 
 
-def selector_report(
-    measured: SelectorEvaluation, held_out: LabelledSentences, depths: Sequence[Depth], trials: Sequence[Trial]
-) -> Report:
-    """Return the report.
-
-    Args:
-        held_out: the evaluated text.
-        depths: K, in the order of the columns of its scores.
-        trials: of the search.
-    """
-    tables = (_systems(measured), _classifiers(measured), _chosen(measured, held_out, depths), _trials(trials))
-    return Report("select-depth", tables, tuple(_notes(measured, held_out)))
-
-
-def _systems(measured: SelectorEvaluation) -> Table:
-    full = measured.full
+def _systems(text: MeasuredText, systems: Sequence[SystemScore]) -> Table:
+    *_, full, _, _ = systems
     times = ("number seconds_alone", "share alone_of_full", "number seconds_grouped", "share grouped_of_full")
     shown = columns("text system", _LAYERS, "score bleu chrf sentence_chrf", *times)
     rows = []
-    for each in measured.systems:
-        quality = (each.bleu, each.chrf, each.sentence_chrf)
+    for each in systems:
         alone = (each.seconds_alone, each.seconds_alone / full.seconds_alone)
         grouped = (each.seconds_grouped, each.seconds_grouped / full.seconds_grouped)
-        rows.append((each.name, *(each.depth or (None, None)), *quality, *alone, *grouped))
-    return Table("systems", f"Held-out text; times of its first {measured.timed:,} sentences", shown, tuple(rows))
+        rows.append((each.name, *(each.depth or (None, None)), *each.quality, *alone, *grouped))
+    title = f"Held-out text; times of its first {len(text.times.alone):,} sentences"
+    return Table("systems", title, shown, tuple(rows))
 
 
-def _classifiers(measured: SelectorEvaluation) -> Table:
+def _classifiers(text: MeasuredText, systems: Sequence[SystemScore], found: Sequence[ClassifierScore]) -> Table:
     """Return the paper's Table 2: the full depth, the oracle, and every size of the classifier."""
-    full, oracle = measured.full, measured.systems[-1]
+    *_, full, _, oracle = systems
     measured_on = ("score bleu chrf sentence_chrf", "share among_the_best undecided", "number loss")
     shown = columns("text classifier fine_tuned", "number seconds_alone", "share of_full", *measured_on)
     rows: list[tuple[Value, ...]] = []
     for each in (full, oracle):
-        quality, ratio = (each.bleu, each.chrf, each.sentence_chrf), each.seconds_alone / full.seconds_alone
-        rows.append((each.name, None, each.seconds_alone, ratio, *quality, None, None, None))
-    for one in measured.classifiers:
+        ratio = each.seconds_alone / full.seconds_alone
+        rows.append((each.name, None, each.seconds_alone, ratio, *each.quality, None, None, None))
+    for one in found:
         trial, tuned = one.classifier.trial, "yes" if one.classifier.fine_tuned else "no"
         name = ", ".join(_count(*each) for each in zip(trial.cell.size, ("layer", "head"), strict=True))
         shares = (one.hits, one.undecided, trial.loss)
         rows.append((name, tuned, one.seconds, one.seconds / full.seconds_alone, *one.quality, *shares))
-    title = f"Classifiers by size, one by one; times of the first {measured.timed:,} sentences"
+    title = f"Classifiers by size, one by one; times of the first {len(text.times.alone):,} sentences"
     return Table("classifiers", title, shown, tuple(rows))
 
 
@@ -331,11 +276,11 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _chosen(measured: SelectorEvaluation, held_out: LabelledSentences, depths: Sequence[Depth]) -> Table:
+def _chosen(text: MeasuredText, selected: NDArray[np.int64], oracle: NDArray[np.int64]) -> Table:
     shown = columns(_LAYERS, "share selector oracle among_the_best")
-    shares = [np.bincount(each, minlength=len(depths)) / len(held_out) for each in (measured.selected, measured.oracle)]
-    shares.append(held_out.prior)
-    rows = tuple((*depth, *(float(share[k]) for share in shares)) for k, depth in enumerate(depths))
+    shares = [np.bincount(each, minlength=len(text.depths)) / len(each) for each in (selected, oracle)]
+    shares.append(text.labelled.prior)
+    rows = tuple((*depth, *(float(share[k]) for share in shares)) for k, depth in enumerate(text.depths))
     return Table("depths", "Sentences at each depth", shown, rows)
 
 
@@ -347,24 +292,29 @@ def _trials(trials: Sequence[Trial]) -> Table:
     return Table("search", "Trials of the search, on the validation set, the chosen one first", shown, rows)
 
 
-def _notes(measured: SelectorEvaluation, held_out: LabelledSentences) -> list[str]:
-    own, full = measured.selector, measured.full
-    hits = float(held_out.labels[np.arange(len(held_out)), measured.selected].mean())
+def _notes(text: MeasuredText, systems: Sequence[SystemScore], chosen: ClassifierScore) -> list[str]:
+    *fixed, own, _ = systems
+    full = fixed[-1]
+    bleu, chrf, _ = (ours - theirs for ours, theirs in zip(own.quality, full.quality, strict=True))
     notes = [
-        f"held-out sentences: {len(held_out):,}; in {hits:.1%} the chosen depth is among the best; "
-        f"for {measured.undecided:.1%} no depth reaches a probability of 0.5, and the full depth is taken",
+        f"held-out sentences: {len(text.labelled):,}; in {chosen.hits:.1%} the chosen depth is among the best; "
+        f"for {chosen.undecided:.1%} no depth reaches a probability of 0.5, and the full depth is taken",
         f"the selector takes {own.seconds_alone / full.seconds_alone:.1%} of the full depth's time one by one, "
         f"{own.seconds_grouped / full.seconds_grouped:.1%} in groups, itself included "
-        f"({1000 * measured.choosing / measured.timed:.2f} ms a sentence); "
-        f"BLEU {own.bleu - full.bleu:+.2f}, chrF {own.chrf - full.chrf:+.2f}",
+        f"({1000 * chosen.choosing / len(text.times.alone):.2f} ms a sentence); BLEU {bleu:+.2f}, chrF {chrf:+.2f}",
+        f"in groups the slowest of {ROUNDS} rounds takes up to {text.times.spread:.1%} more than the fastest, which "
+        "counts",
     ]
-    longer = f"takes up to {measured.spread:.1%} more than the fastest, which counts"
-    notes.append(f"in groups the slowest of {ROUNDS} rounds {longer}")
-    better = measured.better_fixed()
+    better = [  # by both metrics at least as good, in no more time
+        each
+        for each in fixed
+        if each.quality[0] >= own.quality[0]
+        and each.quality[1] >= own.quality[1]
+        and each.seconds_alone <= own.seconds_alone
+    ]
     if better:
         depths = ", ".join(f"({each.depth[0]}, {each.depth[1]})" for each in better if each.depth is not None)
         notes.append(f"fixed depths that are as good as the selector in no more time: {depths}")
     else:
         notes.append("no fixed depth is as good as the selector in no more time")
-    notes += [f"{METRICS[name].label}: {signature}" for name, signature in measured.signatures.items()]
     return notes

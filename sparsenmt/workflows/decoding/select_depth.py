@@ -26,7 +26,6 @@ from sparsenmt.depth_selector.evaluation import (
     QUALITY,
     MeasuredText,
     TrainedClassifier,
-    evaluate_selector,
     selector_report,
     time_depths,
     timing_steps,
@@ -391,7 +390,7 @@ class _SelectorTraining:
         settings = self.scoring.settings(language=self.bundle.recipe.data.target_language)
         references = held_out.pairs.references
         text = MeasuredText(held_out.translations, references, held_out.labelled, self.depths, times, settings)
-        report = selector_report(evaluate_selector(text, classifiers), held_out.labelled, self.depths, trials)
+        report = selector_report(text, classifiers, trials)
         report = replace(report, settings={**self.task, "time_lines": self.request.time_lines})
         ReportFiles.in_folder(directory, "report").write(report, shown=str(report))
 
