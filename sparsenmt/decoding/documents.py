@@ -131,25 +131,23 @@ def translate_aligned(
     options: schema.Decoding,
     packing: schema.Documents | None,
     advance: Callable[[int], object] | None = None,
-) -> tuple[list[str], list[TranslatedLine], Mismatches]:
+) -> tuple[list[str], list[TranslatedLine]]:
     """Translate lines one by one, or in blocks of documents as ``packing`` says.
 
     Returns:
-        a text for every line; the translations, of lines or of blocks; the mismatches of blocks.
+        a text for every line; the translations, of lines or of blocks.
     """
-    mismatches = Mismatches()
     if packing is None:
         found = list(translate_lines(bundle, lines, options, advance=advance))
-        return [each.text for each in found], found, mismatches
+        return [each.text for each in found], found
     texts: list[str] = []
     blocks: list[TranslatedLine] = []
     for block in translate_documents(bundle, lines, options, packing):
-        mismatches.add(block)
         texts += block.lines
         blocks.append(block.translation)
         if advance is not None:
             advance(len(block.lines))
-    return texts, blocks, mismatches
+    return texts, blocks
 
 
 def pack_pairs(

@@ -225,7 +225,7 @@ def translate_text(
     """Translate the first lines of a text by the recipe's options; returns the lines, and the model's outputs."""
     packing = None if text.documents is None else bundle.recipe.data.documents
     given = text_lines(bundle, text, len(sources))
-    lines, found, _ = translate_aligned(bundle, given, bundle.recipe.decoding, packing, advance)
+    lines, found = translate_aligned(bundle, given, bundle.recipe.decoding, packing, advance)
     return lines, found
 
 
