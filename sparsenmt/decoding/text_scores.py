@@ -85,18 +85,17 @@ class EncodedText:
     counts: TextCounts
 
 
-def encode_text(tokenizer: Tokenizer, path: Path, *, most: int | None = None, shown: bool = True) -> EncodedText:
+def encode_text(tokenizer: Tokenizer, path: Path, *, most: int | None = None) -> EncodedText:
     """Read a text as the tokens of a language model; warn of unknown ones. Two or four bytes of memory a token.
 
     Args:
         most: tokens, from the first; None: the whole text.
-        shown: show the progress.
 
     Raises:
         UserError: there are no lines; or as `read_line_parts`.
     """
     found, counts = [], TextCounts()
-    with progress_bar(f"encoding {path.name}", None, unit="character", shown=shown) as advance:
+    with progress_bar(f"encoding {path.name}", None, unit="character") as advance:
         for part in bounded_batches(read_line_parts(path), lambda line: line.characters):
             ids, own = encode_lines(tokenizer, part)
             found.append(ids)
