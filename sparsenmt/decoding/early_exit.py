@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.assemble.bundle import Bundle
-from sparsenmt.decoding.single_hypothesis import extend_hypotheses
+from sparsenmt.decoding.single_hypothesis import extend_hypotheses, most_probable
 from sparsenmt.decoding.strategies import EncodedBatch, ErrorContext, Results, Strategy
 from sparsenmt.engine.contract import Engine
 from sparsenmt.errors import UserError
@@ -86,9 +86,5 @@ class EarlyExitSearch(Strategy):
             exits, last = self._exits(batch.decoder_exits)
             with naming(batch.numbers):
                 rule = ConfidentExits(engine, exits, last, batch.limits, self.options.exit_confidence)
-                results = extend_hypotheses(engine, batch, self.options, _most_probable, rule=rule)
+                results = extend_hypotheses(engine, batch, self.options, most_probable, rule=rule)
             yield results
-
-
-def _most_probable(logits: Tensor, rows: Tensor, step: int) -> Tensor:
-    return logits.argmax(-1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparsenmt.decoding.single_hypothesis import Pick, SingleHypothesisSearch
+from sparsenmt.decoding.single_hypothesis import Pick, SingleHypothesisSearch, most_probable
 from sparsenmt.decoding.strategies import EncodedBatch
 
 
@@ -13,4 +13,4 @@ class GreedySearch(SingleHypothesisSearch):
     greedy = True
 
     def picker(self, batch: EncodedBatch) -> Pick:
-        return lambda logits, rows, step: logits.argmax(-1)
+        return most_probable

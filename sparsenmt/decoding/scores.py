@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -163,9 +164,5 @@ def next_rules(
     required: Tensor | None = None,
 ) -> NextRules:
     """Return the rules for what follows tokens (N, T); ``pick`` and ``required`` as in `NextRules`."""
-
-    def forbid_next(logits: Tensor, tokens: Tensor) -> Tensor:
-        return forbid(logits, tokens, options)
-
     gone = forbidden(options, tokens.shape[1]) if required is None else None
-    return NextRules(tokens, forbid_next, gone, pick, required)
+    return NextRules(tokens, partial(forbid, options=options), gone, pick, required)

@@ -25,6 +25,11 @@ Pick = Callable[[Tensor, Tensor, int], Tensor]
 """(logits (B, V), rows (B) of the sentences in the batch, step) -> tokens (B)."""
 
 
+def most_probable(logits: Tensor, rows: Tensor, step: int) -> Tensor:
+    """Pick the most probable tokens."""
+    return logits.argmax(-1)
+
+
 class SingleHypothesisSearch(Strategy):
     """One hypothesis a sentence; subclasses pick the next token."""
 

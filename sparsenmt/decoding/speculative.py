@@ -82,7 +82,8 @@ class SpeculativeRun:
         while self._open:
             room = min(each.limit - len(each.tokens) for each in self._open) - 1
             # Until the minimum length is reached, rules depend on the number of the step, which then is that of all.
-            drafts = min(self._options.draft_tokens, room) if begun and self._long_enough() else 0
+            long_enough = len(self._open[0].tokens) >= self._options.min_length
+            drafts = min(self._options.draft_tokens, room) if begun and long_enough else 0
             outputs = self._outputs()
             drafted = self._draft(outputs, drafts)
             last = outputs[:, -1:] if begun else self._batch.first_tokens
@@ -99,9 +100,6 @@ class SpeculativeRun:
             self._remove_finished([drafts + 1 - count for count in taken])
             begun = True
         return self._found
-
-    def _long_enough(self) -> bool:
-        return len(self._open[0].tokens) >= self._options.min_length
 
     def _outputs(self) -> Tensor:
         """(B, T), padded on the left."""

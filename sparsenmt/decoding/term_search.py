@@ -85,8 +85,7 @@ class _Sentence:
         self.number, self._limit, self._given = batch.numbers[row], int(batch.limits[row]), batch.prefix
         self._terms, self._options = batch.terms[row] if batch.terms else (), options
         self._prefix = [token for token in required if token >= 0]
-        terms = self._terms
-        self.open = [_Open((), 0.0, 0, (0,) * len(terms))]
+        self.open = [_Open((), 0.0, 0, (0,) * len(self._terms))]
         self._ended: list[tuple[_Open, Hypothesis]] = []
 
     def wanted(self, hypothesis: _Open) -> list[int]:
@@ -156,11 +155,8 @@ class _Sentence:
 
     def _rank(self, each: _Open) -> float:
         """The log-probability with the bonuses of terms."""
-        return each.log_probability + self._bonus(each)
-
-    def _bonus(self, each: _Open) -> float:
         pairs = zip(self._terms, each.progress, strict=True)
-        return sum((term.bonus or 0.0) * min(len(term.tokens), own) for term, own in pairs)
+        return each.log_probability + sum((term.bonus or 0.0) * min(len(term.tokens), own) for term, own in pairs)
 
     def _allocate(self, candidates: Sequence[_Open], places: int) -> list[_Open]:
         """The candidates that continue, best first: in turn from groups by their tokens of terms, the most first."""
