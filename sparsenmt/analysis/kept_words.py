@@ -5,7 +5,7 @@ Shapes: S source positions, W words.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import overload
@@ -85,9 +85,6 @@ class KeptWords(Sequence[GatedWord]):
     def __getitem__(self, index: slice) -> tuple[GatedWord, ...]: ...
     def __getitem__(self, index: int | slice) -> GatedWord | tuple[GatedWord, ...]:
         return self.words[index]
-
-    def __iter__(self) -> Iterator[GatedWord]:
-        return iter(self.words)
 
     def __len__(self) -> int:
         return len(self.words)

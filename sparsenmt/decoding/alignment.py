@@ -115,9 +115,6 @@ class Alignment(Sequence[tuple[int, int]]):
     def __getitem__(self, index: int | slice) -> tuple[int, int] | tuple[tuple[int, int], ...]:
         return self.pairs[index]
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        return iter(self.pairs)
-
     def __len__(self) -> int:
         return len(self.pairs)
 
