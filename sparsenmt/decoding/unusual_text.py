@@ -61,8 +61,8 @@ class UnusualText:
         self._side, self._name, self._continues = side, names.pop(side), bundle.recipe.data.is_language_model
         (self._other,) = names.values()
         self._longest = None if bundle.text is None else bundle.text.longest[SIDES.index(side)]
-        self._read, self._unknown, self._long, self._named = 0, FoundLines(), FoundLines(), FoundLines()
-        self._tagged, self._tags = FoundLines(), []
+        self._read, self._tags = 0, []
+        self._found = {kind: FoundLines() for kind in ("unknown", "long", "named", "tagged")}
         if side == "source" and not self._continues:
             self._tags = list(dict.fromkeys(each.tag_token for each in bundle.recipe.data.train if each.tag_token))
         self._languages = bundle.tokenizers.language_names
@@ -79,34 +79,31 @@ class UnusualText:
         self._read += characters > 0
         self._tokens.add(ids, text)
         if self._longest is not None and (len(ids) if length is None else length) > self._longest:
-            self._long.add(1, [number + 1])
+            self._found["long"].add(1, [number + 1])
         if not self._continues and begins_with_language(text, self._languages):
             # A model without languages may have learned such tags as tokens.
             begin = [] if self._languages else self._tokenizer.pieces(ids[:2])
             if not any(TAG.fullmatch(name.strip(SPACE)) for name in begin):
-                self._named.add(1, [number + 1])
+                self._found["named"].add(1, [number + 1])
         if self._tags and unknown_tag(text, self._tokenizer) is not None:
-            self._tagged.add(1, [number + 1])
+            self._found["tagged"].add(1, [number + 1])
         if UNK not in ids:
             return False
         if 2 * sum(map(character_count, unknown_texts(self._tokenizer, text))) <= characters:
             return False
-        self._unknown.add(1, [number + 1])
+        self._found["unknown"].add(1, [number + 1])
         return True
 
     def as_json(self) -> dict[str, Any]:
         """Return what was counted."""
-        kinds = {"unknown": self._unknown, "long": self._long, "named": self._named, "tagged": self._tagged}
-        found = {name: asdict(lines) for name, lines in kinds.items()}
+        found = {kind: asdict(lines) for kind, lines in self._found.items()}
         return {"read": self._read, **found, "tokens": self._tokens.counts}
 
     def merge(self, other: Mapping[str, Any]) -> None:
         """Add the counts of lines that come after these."""
         self._read += other["read"]
-        self._unknown.add(**other["unknown"])
-        self._long.add(**other["long"])
-        self._named.add(**other["named"])
-        self._tagged.add(**other["tagged"])
+        for kind, lines in self._found.items():
+            lines.add(**other[kind])
         self._tokens.merge(other["tokens"])
 
     def warnings(self, text: str = "", *, unknown: bool = True) -> list[str]:
@@ -117,31 +114,30 @@ class UnusualText:
             unknown: also of lines that are mostly unknown.
         """
         found, name = [], text and f"{text}: "
-        if unknown and self._unknown.count:
-            what = self._unknown.describe(self._read, f"mostly unknown to {self._vocabulary}")
+        unknowns, long, named, tagged = self._found.values()
+        if unknown and unknowns.count:
+            what = unknowns.describe(self._read, f"mostly unknown to {self._vocabulary}")
             why = f"another language or script than the model's {self._name}, or swapped sides"
             found.append(f"warning: {name}{what}: {why}")
-        if self._long.count:
+        if long.count:
             longest = f"{'segment' if self._continues else self._side} of the training text, {self._longest:,} tokens"
             effect = (
                 "their outputs may break off or repeat words" if self._side == "source" else "scores may say little"
             )
-            what = self._long.describe(self._read, f"longer than every {longest}")
+            what = long.describe(self._read, f"longer than every {longest}")
             found.append(f"warning: {name}{what}: {effect}; {'shorten' if self._continues else 'divide'} such lines")
-        if self._named.count:
-            begin = (
-                f"{self._named.numbers} {'begin' if self._named.count > 1 else 'begins'} with the name of a language"
-            )
+        if named.count:
+            begin = f"{named.numbers} {'begin' if named.count > 1 else 'begins'} with the name of a language"
             rest = (
                 "remove it, and give --source-language and --target-language"
                 if self._languages
                 else "the model has none"
             )
             found.append(f"warning: {name}{begin}, which is read as text: {rest}")
-        if self._tagged.count:
-            begin = "begin" if self._tagged.count > 1 else "begins"
+        if tagged.count:
+            begin = "begin" if tagged.count > 1 else "begins"
             found.append(
-                f"warning: {name}{self._tagged.numbers} {begin} with a tag that is none of the model's, and is read as "
+                f"warning: {name}{tagged.numbers} {begin} with a tag that is none of the model's, and is read as "
                 f"text: they are {', '.join(self._tags)}"
             )
         if self._tokens.like_other:
