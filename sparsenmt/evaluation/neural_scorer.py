@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from sparsenmt.data.text import write_lines
 from sparsenmt.errors import UserError
-from sparsenmt.evaluation.scorer import ScoringSettings
+from sparsenmt.evaluation.scorer import ScoringSettings, SentenceMeans
 from sparsenmt.metric import METRICS
 from sparsenmt.storage.files import sha256_text
 
@@ -51,29 +51,6 @@ def _version(package: str, extra: str) -> str:
     except importlib.metadata.PackageNotFoundError:
         hint = f"Install it: pip install 'sparsenmt[{extra}]'."
         raise UserError(f"the package {package} is not installed", where=f"--metric {extra}", hint=hint) from None
-
-
-class SentenceMeans:
-    """The part of `evaluation.scorer.Scorer` of metrics that are means over sentences.
-
-    Subclasses have `sentence_scores`, from hypotheses and references to (N,) scores, and `signature`.
-    """
-
-    signature: str
-
-    def sentence_scores(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> NDArray[np.float64]:
-        raise NotImplementedError
-
-    def corpus(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, str]:
-        value = self.value(self.statistics(hypotheses, references).sum(0))
-        return value, f"nrefs:{len(references)}|{self.signature}"
-
-    def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> NDArray[np.float64]:
-        found = self.sentence_scores(hypotheses, references)
-        return np.stack([found, np.ones_like(found)], axis=1)
-
-    def value(self, sums: NDArray[np.float64]) -> float:
-        return float(100 * sums[0] / sums[1])
 
 
 class BertScore(SentenceMeans):

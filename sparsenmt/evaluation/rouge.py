@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.data.word_spaces import is_unspaced
-from sparsenmt.evaluation.scorer import ScoringSettings
+from sparsenmt.evaluation.scorer import ScoringSettings, SentenceMeans
 from sparsenmt.languages import base_language
 
 _JOINERS = "\u200c\u200d"
@@ -101,25 +101,18 @@ def split_sentences(text: str) -> list[str]:
     return [sentence.strip() for sentence in sentences if sentence.strip()]
 
 
-class RougeF1:
-    """One variant of ROUGE, by its name in rouge-score; see `evaluation.scorer.Scorer`."""
+class RougeF1(SentenceMeans):
+    """One variant of ROUGE, by its name in rouge-score."""
 
     def __init__(self, name: str, settings: ScoringSettings) -> None:
         self._name, self._language, self._unspaced = name, settings.language, settings.unspaced
         self._variants = tuple(sorted(each for each in set(settings.metrics) if each.startswith("rouge")))
 
     def corpus(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, str]:
-        value = 100 * float(self._f1(hypotheses, references).mean())
+        value = 100 * float(self.sentence_scores(hypotheses, references).mean())
         return value, signature(references=len(references), language=self._language, unspaced=self._unspaced)
 
-    def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> NDArray[np.float64]:
-        f1 = self._f1(hypotheses, references)
-        return np.stack([f1, np.ones_like(f1)], axis=1)
-
-    def value(self, sums: NDArray[np.float64]) -> float:
-        return float(100 * sums[0] / sums[1])
-
-    def _f1(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> NDArray[np.float64]:
+    def sentence_scores(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> NDArray[np.float64]:
         texts = tuple(hypotheses), tuple(map(tuple, references))
         english = is_english(self._language) and not self._unspaced
         return _sentence_f1(*texts, self._variants, english, self._unspaced)[self._name]

@@ -152,3 +152,26 @@ class PairScorer(Scorer, Protocol):
 
         They are those of `Scorer.statistics`.
         """
+
+
+class SentenceMeans:
+    """The part of `Scorer` of metrics that are means over sentences.
+
+    Subclasses have `sentence_scores`, from hypotheses and references to (N,) scores, and `signature`.
+    """
+
+    signature: str
+
+    def sentence_scores(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> NDArray[np.float64]:
+        raise NotImplementedError
+
+    def corpus(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, str]:
+        value = self.value(self.statistics(hypotheses, references).sum(0))
+        return value, f"nrefs:{len(references)}|{self.signature}"
+
+    def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> NDArray[np.float64]:
+        found = self.sentence_scores(hypotheses, references)
+        return np.stack([found, np.ones_like(found)], axis=1)
+
+    def value(self, sums: NDArray[np.float64]) -> float:
+        return float(100 * sums[0] / sums[1])
