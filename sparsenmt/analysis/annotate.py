@@ -32,7 +32,7 @@ def measure_annotations(session: AnalysisSession, *, paint: Paint = brackets) ->
     """Make the report ``annotate``; ``paint`` marks kept and dropped text."""
     notes = session.notes_on_filters(needed=False)
     session.check_drawable(len(session.lines))
-    found = [AnnotationResult(each.label, each.bundle.tokenizers.source, each.gates()) for each in session.opened()]
+    found = [AnnotationResult(each.label, each.bundle.tokenizers.source, each.gates) for each in session.opened()]
     return session.result(
         report(found), lambda: shaded_texts(drawn(found), "gate"), notes=notes, text=text(found, paint)
     )

@@ -78,7 +78,7 @@ def measure_attention_maps(
         check_choice(model, choice)
         targets = model.targets
         seen = model.attend(ChosenAttention(choice), [choice.site], targets)
-        maps += sentence_maps(model.label, model.gates(), targets, seen, choice, model.bundle.tokenizers)
+        maps += sentence_maps(model.label, model.gates, targets, seen, choice, model.bundle.tokenizers)
     sums = session.notes_on_weights("they are shown as they are")
     maps.sort(key=lambda each: each.sentence)  # models and heads stay in their order
     session.check_drawable(len(maps), "maps", most=MOST_MAPS, hint="with --layer, --head, --limit or --sentence")

@@ -30,7 +30,7 @@ def measure_last_token(session: AnalysisSession) -> AnalysisResult:
     found = []
     for model in session.opened():
         targets = model.targets
-        found.append(model.attend(LastTokenCounter(model.gates()), ["cross"], targets).result(model.label))
+        found.append(model.attend(LastTokenCounter(model.gates), ["cross"], targets).result(model.label))
     notes = notes if len(notes) < len(session.models) else []  # only of interest beside a model that drops something
     notes += session.notes_on_weights()
     settings = {"target": str(session.target) if session.target else None}

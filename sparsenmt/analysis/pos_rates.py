@@ -52,7 +52,7 @@ def measure_pos_rates(
         notify(warning)
     found = []
     for model in session.opened():
-        gated = model.gates()
+        gated = model.gates
         own = [tagged[each.line.number] for each in gated]
         with progress_bar(f"{model.label}: align", len(gated)) as advance:
             found.append(measure(model.label, gated, own, model.bundle.tokenizers.source, advance))

@@ -60,7 +60,7 @@ def measure_position_rates(session: AnalysisSession, *, unit: Unit | None = None
             where = str(session.labels[model.label])
             hint = "Leave the model out, or choose --unit sentence."
             raise UserError("its tokenizer does not show where words begin", where=where, hint=hint)
-        found.append(measure(model.label, model.gates(), tokenizer, own, words))
+        found.append(measure(model.label, model.gates, tokenizer, own, words))
     in_sentence = all(each.unit == "sentence" for each in found)
     missing = "places are those in the sentence" if in_sentence else "a word is all that stands between spaces"
     notes += words.notes(missing)

@@ -447,12 +447,9 @@ class AnalyzedModel:
                 notify(reason)
         return found
 
-    def gates(self) -> list[GatedLine]:
-        """Compute the gates of the sources, in their order; once, if several reports read them."""
-        return self._gates
-
     @cached_property
-    def _gates(self) -> list[GatedLine]:
+    def gates(self) -> list[GatedLine]:
+        """The gates of the sources, in their order; computed once, if several reports read them."""
         with self.batches("gates") as text:
             return gated_lines(text)
 

@@ -270,7 +270,7 @@ class Model:
             check_choice(model, choice)
             targets = [] if own == "encoder_self" else model.targets
             seen = model.attend(ChosenAttention(choice), [own], targets or None)
-            (found,) = sentence_maps("model", model.gates(), targets, seen, choice, self.bundle.tokenizers)
+            (found,) = sentence_maps("model", model.gates, targets, seen, choice, self.bundle.tokenizers)
         return attention_map(found, choice)
 
     def kept(self, source: str) -> KeptWords:
@@ -286,7 +286,7 @@ class Model:
             if not self.recipe.model.memory:
                 hint = "Load a model whose recipe has a filter under `model.memory`."
                 raise UserError(NO_FILTER, where=str(self.directory), hint=hint)
-            (found,) = self._analyzed([source]).gates()
+            (found,) = self._analyzed([source]).gates
         assert found.gates is not None
         return kept_words(found.line, found.gates, self.bundle.tokenizers.source)
 

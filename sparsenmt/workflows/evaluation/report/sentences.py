@@ -55,7 +55,7 @@ def mark_words(data: ReportData, section: ReportSection) -> ReportSection:
     references = None if data.request.reference is None else data.references
     found, chosen = [], set(data.sample)
     for model in data.session.opened():
-        for line in model.gates():
+        for line in model.gates:
             place = line.line.number
             if line.gates is not None and place in chosen:
                 words = _marked(line, model.bundle.tokenizers.source, None if tagged is None else tagged[place])
@@ -138,7 +138,7 @@ def _maps(data: ReportData, model: AnalyzedModel, chosen: set[int]) -> Iterator[
     if not places:
         return
     lines, targets = [model.sources[i] for i in places], [model.targets[i] for i in places]
-    gated = [model.gates()[i] for i in places]
+    gated = [model.gates[i] for i in places]
     sites = model.present(SITES)
     observers = {site: ChosenAttention(MapChoice(site, apart=True)) for site in sites}
 
