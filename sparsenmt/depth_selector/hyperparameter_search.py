@@ -68,14 +68,15 @@ class HyperparameterSearch:
             if differences:
                 return differences
             own = {cell: cell for cell in self._cells}  # the same cell may be written with 1 and with 1.0
-            if best_of(record.trials).cell not in own:
+            candidates = best_of_sizes(record.trials)
+            if candidates[0].cell not in own:
                 return "the best combination so far is not in the grid"
-            for best in best_of_sizes(record.trials):
+            for best in candidates:
                 weights = self._weights(replace(best, cell=own.get(best.cell, best.cell)))
                 if best.cell in own and weights.exists():  # otherwise this size is trained again
                     load_tensors(weights, hint=AGAIN)
                     sizes.add(best.cell.size)
-        except (UserError, ValueError):  # there are no trials
+        except (UserError, IndexError):  # there are no trials
             return "the record of completed trials is damaged"
         trials = [trial for trial in record.trials if trial.cell in own and trial.cell.size in sizes]
         self.trials = [replace(trial, cell=own[trial.cell]) for trial in trials]
@@ -131,13 +132,8 @@ class HyperparameterSearch:
                 path.unlink()
 
 
-def best_of(trials: Sequence[Trial]) -> Trial:
-    """Return the trial with the least loss; the first of equal ones."""
-    return min(trials, key=lambda trial: trial.loss)
-
-
 def best_of_sizes(trials: Sequence[Trial]) -> list[Trial]:
-    """Return the trial with the least loss of each number of layers and heads, the least loss first."""
+    """Return the best trial of each number of layers and heads, the least loss first; of equal ones the first."""
     found: dict[tuple[int, int], Trial] = {}
     for trial in sorted(trials, key=lambda trial: trial.loss):
         found.setdefault(trial.cell.size, trial)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sparsenmt.depth_selector import hyperparameter_search
 from sparsenmt.depth_selector.classifier import DepthClassifier
-from sparsenmt.depth_selector.hyperparameter_search import HyperparameterSearch, best_of
+from sparsenmt.depth_selector.hyperparameter_search import HyperparameterSearch, best_of_sizes
 from sparsenmt.depth_selector.labels import LabelledSentences
 from sparsenmt.depth_selector.training import (
     Hyperparameters,
@@ -228,4 +228,4 @@ def test_divergence_is_no_selector(tmp_path: Path, parts: tuple[LabelledSentence
 
 def test_the_least_loss_is_the_best() -> None:
     trials = [Trial(cell, 1, 0.0, loss, 0.0) for cell, loss in zip(CELLS, (2.0, 1.0, 1.0, float("inf")), strict=True)]
-    assert best_of(trials) is trials[1]
+    assert best_of_sizes(trials)[0] is trials[1]
