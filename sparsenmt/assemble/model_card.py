@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,18 +34,6 @@ RESULTS = "evaluation"
 _USUAL = {Site().pattern.name, Site().transform.name, "plain"}
 
 
-@dataclass(frozen=True)
-class CardScore:
-    """A score of the model: of a text, by a metric, with the signature that says how it was computed."""
-
-    text: str
-    sentences: int | None
-    metric: str
-    value: float
-    signature: str
-    sparsity: float | None
-
-
 def write_model_card(directory: Path) -> None:
     """Write the card of a model directory, or bring it up to date; nothing without weights, or beside a user's own."""
     path = directory / CARD
@@ -64,6 +51,7 @@ def model_card(directory: Path) -> str:
         UserError: it is none, or has no weights.
     """
     recipe, manifest = read_recipe(directory), read_manifest(directory)
+    imported = manifest.get("imported_from") or {}
     language_model = recipe.data.is_language_model
     verb = "continue or score text" if language_model else "translate"
     command = f"sparsenmt decode {directory.resolve().name} < {'prompts' if language_model else 'source'}.txt"
@@ -81,7 +69,7 @@ def model_card(directory: Path) -> str:
             *about_training(directory, recipe, manifest),
             *about_scores(directory),
             *_section("Verification", _verification(directory)),
-            *_section("What differs from the original", _notes(manifest)),
+            *_section("What differs from the original", map(plain_text, imported.get("notes", ()))),
             *_section("Warnings", map(plain_text, manifest.get("warnings", []))),
             "`recipe.yaml` has every setting.",
             "",
@@ -134,27 +122,27 @@ def about_scores(directory: Path) -> list[str]:
     if not found:
         return []
     lines = ["| text | lines | metric | score | signature |", "| --- | --- | --- | --- | --- |"]
-    for each in found:
-        cells = (each.text, "" if each.sentences is None else f"{each.sentences:,}", each.metric.partition("|")[0])
-        lines.append(_row((*cells, f"{each.value:.2f}", each.signature)))
-    rates = {each.text: each.sparsity for each in found if each.sparsity is not None}
+    lines += [_row(cells) for cells, _ in found]
+    rates = {text: rate for (text, *_), rate in found if rate is not None}
     sparsity = [f"Sparsity, source positions that filters drop: {rate:.1%} on {text}." for text, rate in rates.items()]
     return ["## Scores", "", *lines, "", *(line for each in sparsity for line in (each, ""))]
 
 
-def _scores(directory: Path) -> Iterator[CardScore]:
-    """The scores in the files of results that belong to the weights; damaged files are left out."""
+def _scores(directory: Path) -> Iterator[tuple[list[str], float | None]]:
+    """The scores in the files of results that belong to the weights, as rows, each with the sparsity of its text.
+
+    Damaged files are left out.
+    """
     digest = weights_digest(directory)
     for path in sorted((directory / RESULTS).glob("*.json")):
         with suppress(UserError, AttributeError, KeyError, TypeError, ValueError):
             found = read_sealed(path, hint="Score the text again.")
             if found["key"]["weights"] == digest:
                 lines, signatures = found.get("lines"), found.get("signatures", {})
-                count = len(lines) if isinstance(lines, list) else None
-                rate = found.get("sparsity")
+                count = f"{len(lines):,}" if isinstance(lines, list) else ""
                 for metric, value in found["scores"].items():
-                    signed = str(signatures.get(metric, ""))
-                    yield CardScore(path.stem.rpartition("-")[0], count, metric, float(value), signed, rate)
+                    measured = [metric.partition("|")[0], f"{float(value):.2f}", str(signatures.get(metric, ""))]
+                    yield [path.stem.rpartition("-")[0], count, *measured], found.get("sparsity")
 
 
 def _verification(directory: Path) -> Iterator[str]:
@@ -221,10 +209,6 @@ def _validation(average: Any, made_of: Sequence[str]) -> Iterator[str]:
     for candidate in average.get("candidates", ()) if isinstance(average, dict) else ():
         if [str(update) for update in candidate.get("updates", ())] == [*made_of]:
             yield from (f"{name} {value:.2f}" for name, value in candidate.get("values", {}).items())
-
-
-def _notes(manifest: Mapping[str, Any]) -> Iterable[str]:
-    return map(plain_text, (manifest.get("imported_from") or {}).get("notes", ()))
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str]:
