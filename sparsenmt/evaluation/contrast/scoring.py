@@ -67,7 +67,6 @@ class SuiteScorer:
         *,
         batch_tokens: int,
         advance: Callable[[int], object] | None = None,
-        compact: bool = True,
         depth: tuple[int, int] | None = None,
     ) -> list[ScoredItem]:
         """Return the scores of every item. Arguments and errors are those of `score_alternatives`."""
@@ -77,7 +76,6 @@ class SuiteScorer:
             [list(own) for own in self._targets],
             batch_tokens=batch_tokens,
             advance=advance,
-            compact=compact,
             depth=depth,
         )
         scored = []
