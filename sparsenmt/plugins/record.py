@@ -72,11 +72,9 @@ def source_digest(origin: Registrant) -> str | None:
             digest.update(f"{name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
     except OSError:
         return None
-    if not files:
-        lines = linecache.getlines(origin.file)
-        digest.update("".join(lines).encode("utf-8", "surrogatepass"))
-        return digest.hexdigest() if lines else None
-    return digest.hexdigest()
+    lines = [] if files else linecache.getlines(origin.file)
+    digest.update("".join(lines).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest() if files or lines else None
 
 
 def source_files(origin: Registrant) -> list[tuple[str, Path]]:
