@@ -128,8 +128,7 @@ def score_alternatives(
         batch_tokens: largest product of the sentences of a batch and its longest source, or the tokens of all targets
             of one.
         advance: is told the number of sources that each batch finished.
-        compact: as for `score_pairs`.
-        depth: as for `score_pairs`.
+        compact, depth: as for `score_pairs`.
 
     Raises:
         UserError: a batch does not fit into memory, or tags are needed and there are none.
@@ -165,13 +164,10 @@ def score_batches(
 ) -> Iterator[dict[int, Sequence[Tensor]]]:
     """Yield, batch by batch, the natural log-probabilities (T) of the tokens of the R targets of each source.
 
-    Every source is encoded once, and its cross-attention keys and values are projected once.
+    Further arguments are those of `score_alternatives`.
 
     Args:
         rows: R targets of each source, `</s>` included; sources with the same R share batches.
-        batch_tokens: largest product of the sentences of a batch and its longest source, or the tokens of all targets
-            of one.
-        depth: as for `score_pairs`.
 
     Yields:
         index of a source -> R tensors (T).
