@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sparsenmt.analysis.gates import GatedLine, LineBatches, SparsityRate, gated_line
+from sparsenmt.analysis.gates import GatedLine, LineBatches, SparsityRate, gated_batch
 from sparsenmt.analysis.observe import TargetLine
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.analysis.text_words import TextWords
@@ -103,12 +103,13 @@ def cross_attention_maps(text: LineBatches, targets: Sequence[TargetLine]) -> It
         with bundle.model.listen(keep):
             bundle.model.decode(inputs.to(bundle.device), memory)
         weights = (sum(layers, torch.zeros(())) / len(layers)).cpu().numpy()
-        for row, i in enumerate(chosen):
-            line, target = text.lines[i], targets[i].ids
-            own = weights[row, : len(target), : len(line.ids)]
+        gated = gated_batch(memory, [text.lines[i] for i in chosen])
+        for i, source, whole in zip(chosen, gated, weights, strict=True):
+            target = targets[i].ids
+            own = whole[: len(target), : len(source.line.ids)]
             if not np.isfinite(own).all():
-                raise not_finite(line)
-            yield i, CrossAttentionMap(gated_line(memory, row, line), target, own)
+                raise not_finite(source.line)
+            yield i, CrossAttentionMap(source, target, own)
 
 
 class MassCounter:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sparsenmt.analysis.gates import GatedLine, LineBatches, gated_line, overall_rate
+from sparsenmt.analysis.gates import GatedLine, LineBatches, gated_batch, overall_rate
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession, AnalyzedModel
 from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import AttentionSeen
@@ -84,10 +84,9 @@ def line_entropies(text: LineBatches) -> list[LineEntropy]:
 
     with text.bundle.model.listen(keep):
         for chosen, memory in text.encoded():
-            values = last.cpu().numpy()
-            for row, i in enumerate(chosen):
-                line = text.lines[i]
-                found[i] = LineEntropy(gated_line(memory, row, line), values[row, : len(line.ids)].copy())
+            gated = gated_batch(memory, [text.lines[i] for i in chosen])
+            for i, each, own in zip(chosen, gated, last.cpu().numpy(), strict=True):
+                found[i] = LineEntropy(each, own[: len(each.line.ids)].copy())
     return [found[i] for i in range(len(text.lines))]
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sparsenmt.assemble.bundle import Bundle
 from sparsenmt.data.batching import length_batches
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source
+from sparsenmt.decoding.translate import line_gates
 from sparsenmt.model.memory import Memory
 from sparsenmt.report.tables import Value, columns
 
@@ -111,16 +112,13 @@ def gated_lines(text: LineBatches) -> list[GatedLine]:
     """Compute the gates of lines; returns them in the same order."""
     result: dict[int, GatedLine] = {}
     for chosen, memory in text.encoded():
-        for row, i in enumerate(chosen):
-            result[i] = gated_line(memory, row, text.lines[i])
+        result.update(zip(chosen, gated_batch(memory, [text.lines[i] for i in chosen]), strict=True))
     return [result[i] for i in range(len(text.lines))]
 
 
-def gated_line(memory: Memory, row: int, line: SourceLine) -> GatedLine:
-    """Take the gates of one sentence out of the memory of a batch; ``row``: its index in the batch."""
-    if memory.gates is None:
-        return GatedLine(line, None)
-    return GatedLine(line, memory.gates[row, : len(line.ids)].double().cpu().numpy())
+def gated_batch(memory: Memory, lines: Sequence[SourceLine]) -> list[GatedLine]:
+    """Return the lines of a batch with their gates, which its memory has."""
+    return list(map(GatedLine, lines, line_gates(memory, lines)))
 
 
 def overall_rate(lines: Iterable[GatedLine]) -> SparsityRate:

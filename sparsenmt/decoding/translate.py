@@ -195,7 +195,7 @@ def _translate_window(
             exits=options.encoder_exits,
             compact=compact and bundle.model.compacts and not bundle.others,
         ):
-            gates.update(zip(chosen, _gates(memory, lines(chosen)), strict=True))
+            gates.update(zip(chosen, line_gates(memory, lines(chosen)), strict=True))
             with guard(chosen):
                 batch = encoded_batch(bundle, memory, chosen, lines(chosen), options)
             yield batch
@@ -341,7 +341,7 @@ def allowed_tokens(bundle: Bundle, lines: Sequence[SourceLine], options: Decodin
     return allowed.to(bundle.device)
 
 
-def _gates(memory: Memory, batch: Sequence[SourceLine]) -> list[NDArray[np.float64] | None]:
+def line_gates(memory: Memory, batch: Sequence[SourceLine]) -> list[NDArray[np.float64] | None]:
     """Return the gates (S,) of each line's positions; None where no filter decided."""
     if memory.gates is None:
         return [None] * len(batch)
