@@ -5,10 +5,10 @@ Shapes: B batch, S source tokens, T target tokens (both with EOS), N examples of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ from sparsenmt.data.tokenizers.sampled_division import SampledDivision
 from sparsenmt.data.vocabulary import PAD
 from sparsenmt.process.devices import upload
 
+T = TypeVar("T")
+Ids = Sequence[int] | NDArray[np.integer]
 _POOL_BATCHES = 100  # batches in a pool: large enough for little padding, small enough to stay random
 
 
@@ -95,47 +97,26 @@ class Batch:
         return replace(self, features={name: upload(values, device) for name, values in self.features.items()}, **own)
 
 
-class EpochBatches(Sequence[IndexBatch]):
-    """The batches of one epoch, created on access: an epoch of millions of examples takes only a few arrays.
+class LazySequence(Sequence[T]):
+    """Items that are made on access: an epoch of millions of examples takes only a few arrays.
 
     Args:
-        bases: the global number of the first example of each corpus, and the total.
-        examples: global numbers of the examples, batch after batch.
-        boundaries: 0 and the end of each batch in ``examples``.
-        order: the batches in the order of the epoch; -1 is an empty batch.
+        make: returns the item with a number, from 0.
     """
 
-    def __init__(
-        self,
-        bases: NDArray[np.int64],
-        examples: NDArray[np.integer],
-        boundaries: NDArray[np.int64],
-        order: NDArray[np.int64],
-    ) -> None:
-        self._bases, self._examples, self._boundaries, self._order = bases, examples, boundaries, order
+    def __init__(self, count: int, make: Callable[[int], T]) -> None:
+        self._count, self._make = count, make
 
     def __len__(self) -> int:
-        return len(self._order)
+        return self._count
 
     @overload
-    def __getitem__(self, place: int) -> IndexBatch: ...
+    def __getitem__(self, place: int) -> T: ...
     @overload
-    def __getitem__(self, place: slice) -> list[IndexBatch]: ...
-    def __getitem__(self, place: int | slice) -> IndexBatch | list[IndexBatch]:
-        if isinstance(place, slice):
-            return [self._batch(number) for number in self._order[place].tolist()]
-        return self._batch(int(self._order[place]))
-
-    def padded(self, length: int) -> EpochBatches:
-        """Append empty batches up to this length."""
-        order = np.pad(self._order, (0, max(length - len(self), 0)), constant_values=-1)
-        return EpochBatches(self._bases, self._examples, self._boundaries, order)
-
-    def _batch(self, number: int) -> IndexBatch:
-        first, last = (0, 0) if number < 0 else self._boundaries[number : number + 2]
-        examples = self._examples[first:last].astype(np.int64)
-        dataset = np.searchsorted(self._bases, examples, side="right") - 1
-        return IndexBatch(dataset, examples - self._bases[dataset])
+    def __getitem__(self, place: slice) -> list[T]: ...
+    def __getitem__(self, place: int | slice) -> T | list[T]:
+        numbers = range(self._count)[place]
+        return [self._make(number) for number in numbers] if isinstance(numbers, range) else self._make(numbers)
 
 
 class EpochPlan:
@@ -174,10 +155,8 @@ class EpochPlan:
         self._longer = np.concatenate([none, *(np.maximum(*both) for both in sides)])
         self._shorter = np.concatenate([none, *(np.minimum(*both) for both in sides)])
 
-    def batches(
-        self, epoch: int, rank: int = 0, world_size: int = 1, weights: Sequence[float] | None = None
-    ) -> EpochBatches:
-        """The batches of an epoch for one of several ranks, whose shares differ by at most one batch.
+    def batches(self, epoch: int, weights: Sequence[float] | None = None) -> Sequence[IndexBatch]:
+        """The batches of an epoch.
 
         Args:
             weights: of the corpora in this epoch; None: those of the plan.
@@ -189,8 +168,15 @@ class EpochPlan:
             pool[:] = pool[np.lexsort((self._shorter[pool], self._longer[pool]))]
             boundaries.extend(done + end for end in _batch_ends(self._longer[pool], self._batch_tokens))
             done += len(pool)
-        order = generator.permutation(len(boundaries) - 1)[rank::world_size]
-        return EpochBatches(self._bases, examples, np.array(boundaries, dtype=np.int64), order)
+        bounds, order = np.array(boundaries, dtype=np.int64), generator.permutation(len(boundaries) - 1)
+
+        def batch(place: int) -> IndexBatch:
+            first, last = bounds[order[place] : order[place] + 2]
+            chosen = examples[first:last].astype(np.int64)
+            dataset = np.searchsorted(self._bases, chosen, side="right") - 1
+            return IndexBatch(dataset, chosen - self._bases[dataset])
+
+        return LazySequence(len(order), batch)
 
     def _examples(self, generator: np.random.Generator, weights: Sequence[float]) -> NDArray[np.integer]:
         """The global numbers of an epoch's examples, shuffled."""
@@ -245,31 +231,35 @@ def collate(
         division: divides the sentences into other tokens, of this ``epoch``; None: they keep theirs.
         links: True: the word alignments of the pairs, too.
     """
-    source, source_valid = _read(batch, [(d.source_ids, d.source_offsets) for d in datasets])
-    target_output, target_valid = _read(batch, [(d.target_ids, d.target_offsets) for d in datasets])
-    if division is not None:
-        source, source_valid = _divided(0, (source, source_valid), datasets, batch, division, epoch)
-        target_output, target_valid = _divided(1, (target_output, target_valid), datasets, batch, division, epoch)
+    examples = [
+        (corpus, datasets[corpus], index)
+        for corpus, index in zip(batch.dataset.tolist(), batch.index.tolist(), strict=True)
+    ]
+
+    def tokens(side: int, corpus: int, dataset: Dataset, index: int) -> Ids:
+        ids = dataset.target(index) if side else dataset.source(index)
+        if division is None:
+            return ids
+        return division.divided(side, ids, epoch=epoch, corpus=corpus, line=int(dataset.line_numbers[index]))
+
+    sources, targets = ([tokens(side, *each) for each in examples] for side in (0, 1))
+    if frame := frames.source:
+        sources = [frame.around([*row]) for row in sources]
+    source, source_valid = pad(sources)
     features = {
-        name: _read(batch, [(d.feature_values[name], d.source_offsets) for d in datasets])[0]
+        name: pad([framed_feature(dataset.feature(name, index), frame) for _, dataset, index in examples])[0]
         for name in datasets[0].features
     }
+    target_output, target_valid = pad(targets)
     # Shifted right by BOS, or what the decoder begins with, a shorter row would keep its EOS: replace it by padding.
     target_input = torch.full_like(target_output, PAD)
     target_input[:, 0] = frames.target.start
     target_input[:, 1:] = target_output[:, :-1].masked_fill(~target_valid[:, 1:], PAD)
-    if frame := frames.source:
-        lengths = source_valid.sum(1).tolist()
-        features = {
-            name: pad([framed_feature(row[:end], frame) for row, end in zip(values.numpy(), lengths, strict=True)])[0]
-            for name, values in features.items()
-        }
-        source, source_valid = pad([frame.around(row[:end]) for row, end in zip(source.tolist(), lengths, strict=True)])
     if prefix := frames.target.prefix:
-        rows = torch.tensor(prefix).expand(len(batch), -1)
-        target_input = torch.cat([target_input[:, :1], rows, target_input[:, 1:]], 1)
-        target_output = torch.cat([torch.full_like(rows, PAD), target_output], 1)
-        target_valid = torch.cat([torch.zeros_like(rows, dtype=torch.bool), target_valid], 1)
+        given = torch.tensor(prefix).expand(len(batch), -1)
+        target_input = torch.cat([target_input[:, :1], given, target_input[:, 1:]], 1)
+        target_output = torch.cat([torch.full_like(given, PAD), target_output], 1)
+        target_valid = torch.cat([torch.zeros_like(given, dtype=torch.bool), target_valid], 1)
     return Batch(
         source=source,
         source_valid=source_valid,
@@ -277,7 +267,7 @@ def collate(
         target_input=target_input,
         target_output=target_output,
         target_valid=target_valid,
-        corpus=tuple(datasets[number].name for number in batch.dataset.tolist()),
+        corpus=tuple(dataset.name for _, dataset, _ in examples),
         indices=tuple(batch.index.tolist()),
         links=_links(datasets, batch, frames) if links else None,
     )
@@ -298,48 +288,6 @@ def framed_feature(values: NDArray[np.integer], frame: Frame) -> NDArray[np.inte
     if not frame:
         return values
     return np.pad(values, (len(frame.prefix), len(frame.suffix)), constant_values=values[-1])
-
-
-def _read(batch: IndexBatch, stores: Sequence[tuple[NDArray[np.integer], NDArray[np.int64]]]) -> tuple[Tensor, Tensor]:
-    """Read the examples of a batch from (values, offsets) of every dataset, padded as by `pad`."""
-    starts = np.zeros(len(batch), dtype=np.int64)
-    lengths = np.zeros(len(batch), dtype=np.int64)
-    members = [(number, np.flatnonzero(batch.dataset == number)) for number in np.unique(batch.dataset).tolist()]
-    for number, rows in members:
-        offsets = stores[number][1]
-        starts[rows] = offsets[batch.index[rows]]
-        lengths[rows] = offsets[batch.index[rows] + 1] - starts[rows]
-    columns = np.arange(lengths.max(initial=0))
-    valid = columns < lengths[:, None]
-    padded = np.full(valid.shape, PAD, dtype=np.int64)
-    for number, rows in members:
-        real = np.zeros_like(valid)
-        real[rows] = valid[rows]
-        padded[real] = stores[number][0][(starts[:, None] + columns)[real]]
-    return torch.from_numpy(padded), torch.from_numpy(valid)
-
-
-def _divided(
-    side: int,
-    padded: tuple[Tensor, Tensor],
-    datasets: Sequence[Dataset],
-    batch: IndexBatch,
-    division: SampledDivision,
-    epoch: int,
-) -> tuple[Tensor, Tensor]:
-    """Divide the sentences of a side anew; both before and after padded as by `pad`."""
-    if division.samplers[side] is None:
-        return padded
-    ids, lengths = padded[0].numpy(), padded[1].sum(1).tolist()
-    places = zip(batch.dataset.tolist(), batch.index.tolist(), strict=True)
-    return pad(
-        [
-            division.divided(
-                side, row[:end], epoch=epoch, corpus=corpus, line=int(datasets[corpus].line_numbers[index])
-            )
-            for row, end, (corpus, index) in zip(ids, lengths, places, strict=True)
-        ]
-    )
 
 
 def pad(rows: Sequence[ArrayLike]) -> tuple[Tensor, Tensor]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sparsenmt.data.batching import LazySequence
 from sparsenmt.data.text_dataset import TextDataset
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError
@@ -112,35 +112,6 @@ class Segment:
             yield from ((each.text, each.first, each.last) for each in self.text.ranges(start, self.length))
 
 
-class EpochSegments(Sequence[Segment]):
-    """The segments of one epoch in order, created on access; a stream continues from each segment to the next.
-
-    Args:
-        starts: the positions in the text at which the streams begin.
-        count: number of segments of a stream.
-        length: tokens of a segment.
-    """
-
-    def __init__(self, text: _JoinedText, starts: Sequence[int], count: int, length: int) -> None:
-        self._text, self._starts, self._count, self._length = text, starts, count, length
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, place: int) -> Segment: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Segment]: ...
-    def __getitem__(self, place: int | slice) -> Segment | list[Segment]:
-        numbers = range(self._count)[place]
-        if isinstance(numbers, range):
-            return [self._segment(number) for number in numbers]
-        return self._segment(numbers)
-
-    def _segment(self, number: int) -> Segment:
-        return Segment(self._text, [start + number * self._length for start in self._starts], self._length)
-
-
 class StreamPlan:
     """The streams of every epoch, as a pure function of the seed and the epoch.
 
@@ -181,8 +152,10 @@ class StreamPlan:
                 hint="Lower `training.streams` or `training.segment_length`, or add text.",
             )
 
-    def batches(self, epoch: int, rank: int = 0, world_size: int = 1) -> EpochSegments:
-        """The segments of an epoch: of every stream, or of the share of one of several ranks.
+    def batches(self, epoch: int, rank: int = 0, world_size: int = 1) -> Sequence[Segment]:
+        """The segments of an epoch, in order: of every stream, or of the share of one of several ranks.
+
+        A stream continues from each segment to the next.
 
         Raises:
             UserError: the streams cannot be divided equally among the ranks.
@@ -198,7 +171,11 @@ class StreamPlan:
         offset = int(generator.integers(len(text)))
         stride = self.segments * self._length
         starts = [(offset + number * stride) % len(text) for number in range(rank, self._streams, world_size)]
-        return EpochSegments(text, starts, self.segments, self._length)
+
+        def segment(number: int) -> Segment:
+            return Segment(text, [start + number * self._length for start in starts], self._length)
+
+        return LazySequence(self.segments, segment)
 
     def _parts(self, generator: np.random.Generator) -> list[_TextRange]:
         """The ranges of an epoch's joined text."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from sparsenmt.data.streams import EpochSegments, Segment, StreamPlan
+from sparsenmt.data.streams import Segment, StreamPlan
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.model.segment_memory import SegmentMemory
@@ -44,12 +44,12 @@ class LanguageModelTask:
         self.model, self.plan, self.device = model, plan, device
         self._workers = workers
         self._rows = max(options.batch_tokens // options.segment_length, 1)
-        self._epoch: tuple[int, EpochSegments] | None = None
+        self._epoch: tuple[int, Sequence[Segment]] | None = None
         self._segments(0)  # refuses streams that cannot be divided among the processes
         self.memory: tuple[SegmentMemory, ...] = ()
         """After the last update, of each batch; empty: the streams begin."""
 
-    def _segments(self, epoch: int) -> EpochSegments:
+    def _segments(self, epoch: int) -> Sequence[Segment]:
         if self._epoch is None or self._epoch[0] != epoch:
             self._epoch = epoch, self.plan.batches(epoch, self._workers.rank, self._workers.size)
         return self._epoch[1]

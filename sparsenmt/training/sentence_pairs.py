@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from sparsenmt.data.batching import Batch, EpochBatches, EpochPlan, IndexBatch, collate
+from sparsenmt.data.batching import Batch, EpochPlan, IndexBatch, collate
 from sparsenmt.data.corpus_mixture import CorpusMixture
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.tokenizers.frame import NO_FRAMES, FramePair
@@ -61,12 +61,12 @@ class TranslationTask:
         self._reader = ThreadPoolExecutor(1, "read-ahead") if ahead else None
         self._ahead: tuple[tuple[int, int, int], Future[PairBatches]] | None = None
         self._mixture, self._stage = mixture, 0
-        self._epoch: tuple[int, EpochBatches] | None = None
+        self._epoch: tuple[int, Sequence[IndexBatch]] | None = None
         self._shares = workers.size
         wanted = options.accumulate_tokens or options.batch_tokens
         self.batches_per_update = math.ceil(wanted / options.batch_tokens)
 
-    def _batches(self, epoch: int) -> EpochBatches:
+    def _batches(self, epoch: int) -> Sequence[IndexBatch]:
         """The batches of all processes."""
         if self._epoch is None or self._epoch[0] != epoch:
             weights = None if self._mixture is None else self._mixture.weights[self._stage]

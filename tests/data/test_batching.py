@@ -94,15 +94,6 @@ def test_a_pure_function_of_seed_and_epoch(tmp_path: Path) -> None:
     assert len({str(batches(*key)) for key in ((3, 5), (3, 6), (4, 5), (5, 3))}) == 4
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 7])
-def test_ranks_share_an_epoch(tmp_path: Path, world_size: int) -> None:
-    plan = EpochPlan([make(tmp_path, 300)], [1.0], 150, seed=3)
-    whole = contents(plan.batches(2))
-    parts = [contents(plan.batches(2, rank, world_size)) for rank in range(world_size)]
-    assert sorted(batch for part in parts for batch in part) == sorted(whole)
-    assert max(map(len, parts)) - min(map(len, parts)) <= 1
-
-
 def test_batch_order_is_not_sorted_by_length(tmp_path: Path) -> None:
     dataset = make(tmp_path, 500)
     lengths = [
@@ -127,9 +118,6 @@ def test_an_epoch_is_a_sequence(tmp_path: Path) -> None:
     epoch = EpochPlan([make(tmp_path, 300)], [1.0], 150, seed=3).batches(0)
     whole = contents(list(epoch))
     assert contents(epoch[3:7]) == whole[3:7] and contents([epoch[-1]]) == whole[-1:]
-    padded = epoch.padded(len(epoch) + 2)
-    assert contents(list(padded)) == [*whole, [], []]
-    assert contents(list(epoch.padded(1))) == whole
 
 
 def test_nothing_to_plan(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.data.line_parts import LinePart
-from sparsenmt.data.streams import EpochSegments, StreamPlan
+from sparsenmt.data.streams import Segment, StreamPlan
 from sparsenmt.data.text_dataset import TextDataset, TextWriter, encode_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, train_tokenizer
 from sparsenmt.data.vocabulary import EOS, UNK
@@ -44,7 +44,7 @@ def text(tmp_path: Path) -> Callable[[str, int, int], TextDataset]:
     return make
 
 
-def rows(segments: EpochSegments) -> tuple[Tensor, Tensor]:
+def rows(segments: Sequence[Segment]) -> tuple[Tensor, Tensor]:
     """(B, L) inputs and targets of whole streams."""
     inputs, targets = zip(*(segment.read() for segment in segments), strict=True)
     return torch.cat(inputs, 1), torch.cat(targets, 1)
