@@ -30,7 +30,7 @@ OPTIONAL_PACKAGES = {
 }
 """Packages that a function outside `commands/` may import: they may be missing, or slow down the start."""
 
-_SECTIONS = ("adapters", "data_checks", "decoding_section", "guided_alignment")
+_SECTIONS = ("data_checks", "decoding_section")
 REASONS = {
     **{f"sparsenmt.recipe.{name}": "the keys of one section or part" for name in _SECTIONS},
     "sparsenmt.commands.message_options": "two options of every command: no table of commands in it",

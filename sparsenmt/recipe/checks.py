@@ -8,12 +8,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from sparsenmt.metric import METRICS, TEXT_METRICS
-from sparsenmt.recipe.contradiction import Contradiction, named_keys
 from sparsenmt.recipe.data_checks import check_data, check_filters, check_tokenizer
-from sparsenmt.recipe.errors import Complaint, Problem, YamlOrigin
+from sparsenmt.recipe.errors import Complaint, Contradiction, Problem, YamlOrigin, named_keys
 from sparsenmt.recipe.key_paths import KeyPath, key_path
-from sparsenmt.recipe.optimizer import OPTIMIZER_KEYS
 from sparsenmt.recipe.schema import (
+    OPTIMIZER_KEYS,
     Data,
     Decoding,
     Documents,

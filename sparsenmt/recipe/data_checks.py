@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparsenmt.recipe.contradiction import Contradiction, named_keys
-from sparsenmt.recipe.errors import Complaint
+from sparsenmt.recipe.errors import Complaint, Contradiction, named_keys
 from sparsenmt.recipe.schema import (
     BYTE_TOKENS,
     Data,

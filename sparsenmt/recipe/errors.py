@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparsenmt.errors import UserError, printable
-from sparsenmt.recipe.key_paths import KeyPath, all_keys
+from sparsenmt.recipe.key_paths import KeyPath, all_keys, key_path
 
 _LONGEST = 60  # characters of a value or a key in a message
 _MOST = 20  # problems that are shown
@@ -61,6 +61,18 @@ class Complaint(NamedTuple):
 
     message: str
     hint: str
+
+
+class Contradiction(NamedTuple):
+    """A complaint about several keys; it is shown at the first of them that the recipe contains."""
+
+    keys: tuple[KeyPath, ...]
+    complaint: Complaint
+
+
+def named_keys(*dotted: str) -> tuple[KeyPath, ...]:
+    """Return the places of keys that are written with dots."""
+    return tuple(map(key_path, dotted))
 
 
 @dataclass(frozen=True)

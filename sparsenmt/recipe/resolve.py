@@ -13,7 +13,7 @@ from sparsenmt.errors import UserError, check_lists
 from sparsenmt.recipe.choices import NO_SHORTLIST, OWN_SHORTLIST, PRESETS
 from sparsenmt.recipe.errors import Complaint, Problem, ProblemError, YamlOrigin, dotted, show
 from sparsenmt.recipe.key_paths import KeyPath, key_path
-from sparsenmt.recipe.optimizer import OPTIMIZER_KEYS
+from sparsenmt.recipe.schema import OPTIMIZER_KEYS
 from sparsenmt.recipe.socket_methods import PLACE_KEYS, socket_at
 from sparsenmt.recipe.task_keys import TASK_KEYS
 from sparsenmt.recipe.yaml_tree import YamlNode, child, find, items, mapping, parse, plain, read, replace_all, tree

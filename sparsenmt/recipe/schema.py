@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     Field,
+    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -19,7 +20,6 @@ from pydantic import (
     model_validator,
 )
 
-from sparsenmt.recipe.adapters import Adapters
 from sparsenmt.recipe.auxiliary_loss import AuxiliaryLoss
 from sparsenmt.recipe.choices import (
     LARGEST_BEAM,
@@ -39,9 +39,7 @@ from sparsenmt.recipe.data_sections import SubwordSampling as SubwordSampling
 from sparsenmt.recipe.data_sections import TaggerSection as TaggerSection
 from sparsenmt.recipe.data_sections import TokenizerSection as TokenizerSection
 from sparsenmt.recipe.decoding_section import Decoding as Decoding
-from sparsenmt.recipe.guided_alignment import GuidedAlignment
 from sparsenmt.recipe.method_choice import Attention, MemoryChoice, MethodChoice
-from sparsenmt.recipe.optimizer import Optimizer as Optimizer  # as the other sections, here too
 from sparsenmt.recipe.section import Section
 from sparsenmt.recipe.table_names import ValidationMetric
 from sparsenmt.recipe.task_keys import with_language_defaults, with_task_defaults, without_foreign_keys
@@ -169,6 +167,56 @@ class Validation(Section):
     patience: PositiveInt | None = Field(None, description="Stop after this many validations without a new best.")
     max_sentences: PositiveInt | None = Field(
         None, description="Decode only this many sentences, from the beginning of the validation text."
+    )
+
+
+class Optimizer(Section):
+    """Adam (Kingma and Ba 2015) or Adagrad (Duchi et al. 2011), and its constants."""
+
+    name: Literal["adam", "adagrad"] = Field("adam", description="`adam`, or `adagrad`.")
+    beta1: float = Field(0.9, ge=0, lt=1, description="Adam's decay of the first moment.")
+    beta2: float = Field(0.98, ge=0, lt=1, description="Adam's decay of the second moment.")
+    epsilon: PositiveFloat = Field(1e-9, description="Term that avoids division by zero.")
+    weight_decay: NonNegativeFloat = Field(0.0, description="Adam's decoupled weight decay (AdamW) of matrices.")
+    initial_sum: NonNegativeFloat = Field(0.0, description="Adagrad's sums of squared gradients before training.")
+
+    @model_serializer(mode="wrap")
+    def serialized(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The section as plain values, without the keys of the other optimizer; `name` is younger than recipes."""
+        values: dict[str, Any] = handler(self)
+        foreign = {key for name, keys in OPTIMIZER_KEYS.items() if name != self.name for key in keys}
+        return {key: value for key, value in values.items() if key not in foreign and (key, value) != ("name", "adam")}
+
+
+OPTIMIZER_KEYS = {"adam": ("beta1", "beta2", "weight_decay"), "adagrad": ("initial_sum",)}
+"""The keys of `training.optimizer` that have a meaning for one optimizer only."""
+
+
+class Adapters(Section):
+    """Low-rank adapters (LoRA, Hu et al. 2021) that are trained in place of the model's own weights."""
+
+    rank: PositiveInt = Field(8, le=4096, description="Rank of the adapters' product B A.")
+    alpha: PositiveFloat = Field(16.0, description="The product is multiplied by alpha / rank.")
+    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout of the adapters' inputs.")
+    targets: list[str] = Field(
+        ["q", "v"],
+        min_length=1,
+        description="Linear layers with an adapter, by a part of the name, such as `q`, `k`, `v`, `o`, "
+        "`feed_forward.inner`, `feed_forward.outer`; `self`, `cross`, `cross.q`, `feed_forward`, `encoder`, "
+        "`decoder.layers.0`.",
+    )
+
+
+class GuidedAlignment(Section):
+    """A loss that draws one head of cross-attention towards given word alignments (Chen et al. 2016; Garg et al. 2019).
+
+    `data.train.N.alignments` names the links of a corpus; pairs of corpora without any have no such loss.
+    """
+
+    layer: PositiveInt = Field(description="Decoder layer of the head, from 1. Garg et al. take the last but one.")
+    head: PositiveInt = Field(1, description="Number of the head, from 1; fixed heads come first, and learn nothing.")
+    weight: PositiveFloat = Field(
+        0.05, description="Factor of the cross-entropy of a target token's attention and its links."
     )
 
 
