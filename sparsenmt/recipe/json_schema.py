@@ -103,13 +103,12 @@ def _choice(socket: str, methods: Methods) -> dict[str, Any]:
 
 def _options(socket: str, methods: Methods) -> Iterator[tuple[str, dict[str, Any]]]:
     """The definitions of the methods at a socket, with those that their options need."""
-    place = {"#": "*"}
     path = next(each for each, found in SOCKETS.items() if found == socket)
     for name, options in methods.get(socket, {}).items():
         made = _of(options)
         yield from made.pop(_DEFINITIONS).items()
         made.pop("required", None)
-        own = section_at(tuple(0 if place.get(part) else "cross" if part == "*" else part for part in path))
+        own = section_at(tuple(0 if part == "#" else "cross" if part == "*" else part for part in path))
         keys = _of(own)["properties"] if own is not None else {}
         beside = {key: keys[key] for key in PLACE_KEYS.get(socket, ("name",))}
         yield f"{socket} {name}", {**made, "properties": {**beside, **made.get("properties", {})}}
@@ -119,20 +118,14 @@ def _replace(schema: dict[str, Any], place: tuple[str, ...], method: dict[str, A
     """Put the schema of a socket's methods in the place of that of any method."""
     section = schema
     for part in place[:-1]:
-        section = _inside(schema, section["properties"][_any_site(section) if part == "*" else part])
+        key = next(iter(section["properties"])) if part == "*" else part
+        section = _inside(schema, section["properties"][key])
     if place[-1] == "#":
         section["items"] = method
         return
     before = section["properties"][place[-1]]
-    section["properties"][place[-1]] = {"description": before["description"], **_with_null(before, method)}
-
-
-def _with_null(before: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
-    return {"anyOf": [method, {"type": "null"}]} if "anyOf" in before else {"allOf": [method]}
-
-
-def _any_site(section: dict[str, Any]) -> str:
-    return str(next(iter(section["properties"])))
+    allowed = {"anyOf": [method, {"type": "null"}]} if "anyOf" in before else {"allOf": [method]}
+    section["properties"][place[-1]] = {"description": before["description"], **allowed}
 
 
 def _inside(schema: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
