@@ -14,6 +14,7 @@ from __future__ import annotations
 import codecs
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -116,11 +117,8 @@ def _majority(owners: Sequence[int]) -> int:
     """The word that owns most of a token's characters, the first of equals; -1 if none has an owner."""
     if owners[0] == owners[-1]:  # word indices never decrease, apart from -1
         return owners[0]
-    counts: dict[int, int] = {}
-    for owner in owners:
-        if owner >= 0:
-            counts[owner] = counts.get(owner, 0) + 1
-    return max(counts, key=lambda owner: counts[owner]) if counts else -1
+    counts = Counter(owner for owner in owners if owner >= 0)
+    return max(counts, key=counts.__getitem__, default=-1)
 
 
 def _owners(text: str, cut: Sequence[str]) -> tuple[list[int], int]:

@@ -47,6 +47,7 @@ class _SymbolTokenizer:
 
     kind: str
     keeps_word_boundaries = True
+    _spaces_start_words = True
 
     def __init__(self, symbols: Sequence[str], *, lowercase: bool, user_symbols: Sequence[str] = ()) -> None:
         self._user_symbols = frozenset(user_symbols)
@@ -55,7 +56,8 @@ class _SymbolTokenizer:
         self._ids = {symbol: id_ for id_, symbol in enumerate(symbols, start=len(SPECIAL_TOKENS))}
         self._lowercase = lowercase
         self.size = len(self._pieces)
-        self.word_starts = self._find_word_starts()
+        starts = [not self._spaces_start_words or piece == SPACE for piece in self._pieces]
+        self.word_starts: NDArray[np.bool_] = np.array(starts, dtype=np.bool_)
         self.word_starts[[BOS, EOS]] = True
 
     @classmethod
@@ -138,9 +140,6 @@ class _SymbolTokenizer:
         """The symbols to keep, at most as many as `_capacity` allows."""
         return sorted(counts, key=lambda symbol: (-counts[symbol], symbol))[: _capacity(options)]
 
-    def _find_word_starts(self) -> NDArray[np.bool_]:
-        return np.ones(len(self._pieces), dtype=np.bool_)
-
 
 def _capacity(options: schema.TokenizerSection) -> int:
     """The number of symbols of the text that the vocabulary can hold beside special tokens and user symbols.
@@ -167,6 +166,7 @@ class WordTokenizer(_SymbolTokenizer):
     """
 
     kind = "word"
+    _spaces_start_words = False  # each symbol is a word
 
     def _symbols(self, line: str) -> Iterable[str]:
         return filter(None, line.split(" "))
@@ -230,9 +230,6 @@ class CharTokenizer(_SymbolTokenizer):
             kept.append(symbol)
             covered += others[symbol]
         return [SPACE, *kept][: _capacity(options)]
-
-    def _find_word_starts(self) -> NDArray[np.bool_]:
-        return np.array([piece == SPACE for piece in self._pieces], dtype=np.bool_)
 
 
 _BYTES = [SPACE if byte == 32 else chr(byte) if 32 < byte < 127 else f"<0x{byte:02X}>" for byte in range(256)]
@@ -305,9 +302,6 @@ class ByteTokenizer(_SymbolTokenizer):
                 spans += [(at, at + 1) for at, character in places for _ in character.encode("utf-8", errors="replace")]
             start += len(part)
         return spans
-
-    def _find_word_starts(self) -> NDArray[np.bool_]:
-        return np.array([piece == SPACE for piece in self._pieces], dtype=np.bool_)
 
 
 def _with_spaces(line: str) -> list[str]:
