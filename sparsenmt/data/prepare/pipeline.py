@@ -570,21 +570,14 @@ def sample_lines(lines: Iterable[LinePart], *, total: int, wanted: int) -> Itera
 
     Selection sampling: Knuth, The Art of Computer Programming, volume 2, algorithm 3.4.2 S.
     """
-    generator, rest = random.Random(_SAMPLE_SEED), iter(lines)
-    for number, first in enumerate(rest):
-        chosen = (total - number) * generator.random() < wanted
-        wanted -= chosen
-        for part in _line_of(first, rest):
-            if chosen:
-                yield part.text
-
-
-def _line_of(first: LinePart, rest: Iterator[LinePart]) -> Iterator[LinePart]:
-    """The part of a line and those that follow, up to its end."""
-    yield first
-    while not first.ends:
-        first = next(rest)
-        yield first
+    generator, begins, chosen = random.Random(_SAMPLE_SEED), True, False
+    for part in lines:
+        if begins:
+            chosen = total * generator.random() < wanted
+            total, wanted = total - 1, wanted - chosen
+        if chosen:
+            yield part.text
+        begins = part.ends
 
 
 def _kept(items: Iterable[T], dataset: Dataset) -> Iterator[T]:
