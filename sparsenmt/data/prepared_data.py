@@ -17,7 +17,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -250,20 +249,17 @@ class _Prepared:
     """Prepared data of a task."""
 
     @classmethod
-    def open(cls, directory: Path | str, *, progress: bool = True) -> Self:
+    def open(cls, directory: Path | str) -> Self:
         """Open a directory that `prepare` wrote, after verifying every file's hash.
-
-        Args:
-            progress: show the progress on stderr.
 
         Raises:
             UserError: it is missing, of another version, or of another task.
             DamagedFileError: a file is missing or has changed.
         """
-        return read_consistently(Path(directory), ["."], partial(cls._open, progress=progress))
+        return read_consistently(Path(directory), ["."], cls._open)
 
     @classmethod
-    def _open(cls, directory: Path, *, progress: bool) -> Self:
+    def _open(cls, directory: Path) -> Self:
         raise NotImplementedError
 
 
@@ -286,9 +282,9 @@ class PreparedData(_Prepared):
     """The document id of every validation line, if the recipe names a file of them."""
 
     @classmethod
-    def _open(cls, directory: Path, *, progress: bool) -> Self:
+    def _open(cls, directory: Path) -> Self:
         manifest = _manifest_of_task(directory, "translation")
-        verify_files(directory, manifest, progress)
+        verify_files(directory, manifest)
         tokenizers = Tokenizers.load(directory / "tokenizers")
         features = FeatureSet.load(directory / "features", tokenizers)
         dev_lines = [(source, target) for source, target in read_parallel([directory / name for name in DEV_TEXT])]
@@ -337,9 +333,9 @@ class PreparedText(_Prepared):
         return self.tokenizers.target
 
     @classmethod
-    def _open(cls, directory: Path, *, progress: bool) -> Self:
+    def _open(cls, directory: Path) -> Self:
         manifest = _manifest_of_task(directory, "language_model")
-        verify_files(directory, manifest, progress)
+        verify_files(directory, manifest)
         tokenizers = Tokenizers.load(directory / "tokenizers")
         corpora = manifest["corpora"]
         train = [TextDataset(train_directory(directory, number)) for number in range(len(corpora))]
@@ -390,7 +386,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     return manifest
 
 
-def verify_files(directory: Path, manifest: Mapping[str, Any], progress: bool) -> None:
+def verify_files(directory: Path, manifest: Mapping[str, Any], *, progress: bool = True) -> None:
     """Verify every file against the manifest. Links are allowed, as to another disk: the files are never copied.
 
     Raises:
@@ -410,7 +406,7 @@ def matching_manifest(directory: Path, settings: Any, inputs: Any, progress: boo
         manifest = read_manifest(directory)
         if manifest["settings"] != settings or content_hashes(manifest["inputs"]) != content_hashes(inputs):
             return None
-        verify_files(directory, manifest, progress)
+        verify_files(directory, manifest, progress=progress)
     except DamagedFileError as error:
         notify(f"warning: {error.where}: {error.message}; the data are prepared again")
         return None

@@ -39,7 +39,7 @@ def word_of_tokens(tokenizer: Tokenizer, text: str) -> list[int]:
 
 def test_prepared_links_are_those_of_the_words(command: Run, recipe: Path) -> None:
     assert command("prepare", recipe).code == 0
-    data = PreparedData.open("prepared-aligned", progress=False)
+    data = PreparedData.open("prepared-aligned")
     (dataset,) = data.train
     source, target = (Path(f"corpus/train.{code}").read_text().splitlines() for code in ("en", "de"))
     for index, line in enumerate(dataset.line_numbers.tolist()):
@@ -52,7 +52,7 @@ def test_prepared_links_are_those_of_the_words(command: Run, recipe: Path) -> No
     for row, index in enumerate(batch.indices):
         own = batch.links[1:, batch.links[0] == row].T
         assert np.array_equal(own.numpy(), dataset.links(index))
-    plain = PreparedData.open("prepared", progress=False)
+    plain = PreparedData.open("prepared")
     assert not plain.train[0].is_aligned and not len(plain.train[0].links(0))
     for name in ("source", "target", "lines"):
         ours, theirs = (Path(f"{folder}/train-0/{name}.bin") for folder in ("prepared-aligned", "prepared"))

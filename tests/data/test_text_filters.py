@@ -211,7 +211,7 @@ def test_a_tag_is_one_token_before_every_source_of_its_corpus(make_data: MakeDat
     data = plain.model_copy(update={"train": tagged})
     report = prepare(data, progress=False)
     assert report.corpora[1].counts.removed["empty"] == 1  # type: ignore[union-attr]
-    opened = PreparedData.open(data.directory, progress=False)
+    opened = PreparedData.open(data.directory)
     source = opened.tokenizers.source
     (tag,) = source.encode("<bt>")
     first, second = opened.train

@@ -32,7 +32,7 @@ def test_books(real_data: Path, tmp_path: Path, kind: str, size: int) -> None:
     )
     report = prepare(data, progress=False)
     assert report.dev.characters == 600_000 and report.corpora[0].unknown == 0
-    prepared = PreparedText.open(data.directory, progress=False)
+    prepared = PreparedText.open(data.directory)
     ids = prepared.train[0].ids
     lines = list(read_lines(path))
     ends = np.flatnonzero(ids == EOS)

@@ -178,7 +178,7 @@ def _given_folder(data: schema.Data) -> Path:
     return folder
 
 
-def check_prepared_data(data: schema.Data, features: Collection[str], *, progress: bool = True) -> str:
+def check_prepared_data(data: schema.Data, features: Collection[str]) -> str:
     """Check that the prepared data are those that the recipe describes: the same settings and texts.
 
     A text whose size and times are the recorded ones is not read again. Texts that do not exist are not checked:
@@ -206,7 +206,7 @@ def check_prepared_data(data: schema.Data, features: Collection[str], *, progres
     files = {role: path for role, path in input_files(data, tags=need_tags(features)) if Path(path).is_file()}
     doubtful = {role: path for role, path in files.items() if recorded.get(role, {}).get("stamp") != file_stamp(path)}
     total = sum(Path(path).stat().st_size for path in doubtful.values())
-    with progress_bar("checking the texts", total, unit="B", shown=progress) as advance:
+    with progress_bar("checking the texts", total, unit="B") as advance:
         for role, path in doubtful.items():
             found = survey_text(path, advance, longest=longest_line(role))
             if role not in recorded or found.sha256 != recorded[role]["sha256"]:
