@@ -346,11 +346,7 @@ class PreparedText(_Prepared):
 
 
 def _manifest_of_task(directory: Path, task: str) -> dict[str, Any]:
-    """Read the manifest of prepared data of a task.
-
-    Raises:
-        UserError: they are of the other task; or as `read_manifest`.
-    """
+    """Read the manifest of prepared data of a task; UserError if they are of the other one, or as `read_manifest`."""
     manifest = read_manifest(directory)
     prepared = manifest["settings"].get("task", "translation")
     if prepared != task:

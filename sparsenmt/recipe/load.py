@@ -102,11 +102,7 @@ def dump(recipe: Recipe) -> str:
 
 
 def _validate(node: YamlNode, methods: Methods, problems: list[Problem], name: str) -> Recipe:
-    """The typed recipe with its keys in the order of the schema.
-
-    Raises:
-        UserError: ``problems``, and all problems found here.
-    """
+    """The typed recipe with its keys in the order of the schema; UserError with ``problems`` and all found here."""
     unreadable = {problem.path for problem in problems if (empty := find(node, problem.path)) and empty.value is None}
     recipe: Recipe | None = None
     try:

@@ -20,7 +20,7 @@ OWN_AXES = ("seed", "set", "metric")
 
 _MOST = 10_000  # variants of a sweep
 _REFERENCE = re.compile(r"\$\{([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*)*)\}")
-_UNFIT = re.compile(r"[^A-Za-z0-9.+_=-]+")
+_UNFIT = re.compile(r"[^A-Za-z0-9.+_=-]+")  # for a directory name that every file system accepts
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class _BlockExpansion:
                     f"the variant has no axis '{unknown[1]}'", f"Its axes are: {', '.join(labels) or 'none'}."
                 )
                 raise ProblemError(written.origin, (*self._path, "name"), complaint)
-        found = _file_name(name)
+        found = _UNFIT.sub("-", name.replace(" + ", "+")).strip("-.")
         if not found:
             complaint = Complaint("the variant has no name", "Write `name: ...`, or labels under `at`.")
             raise ProblemError(self._block.origin, self._path, complaint)
@@ -297,8 +297,3 @@ def _label_text(node: YamlNode, path: KeyPath) -> str:
 
 def _settings(node: YamlNode | None) -> list[Setting]:
     return [Setting(key, value) for key, value in mapping(node).items()]
-
-
-def _file_name(name: str) -> str:
-    """A directory name that every file system accepts."""
-    return _UNFIT.sub("-", name.replace(" + ", "+")).strip("-.")

@@ -387,11 +387,7 @@ def _float(text: str) -> tuple[Scalar, Complaint | None]:
 
 
 def _compose(text: str, name: str) -> yaml.Node | None:
-    """PyYAML's node graph of ``text``; None for a text without a value.
-
-    Raises:
-        UserError: invalid YAML; its place begins with ``name``.
-    """
+    """PyYAML's node graph of ``text``, None without a value; UserError, at ``name``, for invalid YAML."""
     try:
         return _composed(text) if len(text) <= _MAX_KEPT else yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:

@@ -163,11 +163,7 @@ def _aligned(data: schema.Data) -> list[str]:
 
 
 def _given_folder(data: schema.Data) -> Path:
-    """The tokenizers of the model that the recipe names.
-
-    Raises:
-        UserError: there are none.
-    """
+    """The tokenizers of the model that the recipe names; UserError if there are none."""
     folder = Path(data.tokenizer.from_model or "") / "tokenizers"
     if not folder.is_dir():
         raise UserError(
@@ -270,11 +266,7 @@ class _Preparation:
         )
 
     def _check(self) -> None:
-        """Check what the stages need before the first one runs.
-
-        Raises:
-            UserError: it is missing or does not fit the texts.
-        """
+        """Check what the stages need before the first one runs; UserError if it does not fit the texts."""
 
     def _make_tokenizers(self) -> None:
         """Save the tokenizers: those of a model, or new ones."""
@@ -304,11 +296,7 @@ class _Preparation:
         raise NotImplementedError
 
     def _write(self, number: int, tokenizers: Tokenizers, pool: EncoderPool) -> dict[str, Any]:
-        """Encode and store a corpus, and return its report.
-
-        Raises:
-            UserError: nothing of it is left.
-        """
+        """Encode and store a corpus, and return its report; UserError if nothing of it is left."""
         raise NotImplementedError
 
     def _complete(self, stages: Stages, names: Sequence[str], tokenizers: Tokenizers) -> None:
@@ -390,11 +378,7 @@ class _PairPreparation(_Preparation):
         tokenizers.save(self._staging / "tokenizers")
 
     def _write(self, number: int, tokenizers: Tokenizers, pool: EncoderPool) -> dict[str, Any]:
-        """Encode, filter and store a corpus. All validation pairs are kept; their sources are truncated like others.
-
-        Raises:
-            UserError: the filters remove every pair.
-        """
+        """Encode, filter and store a corpus. All validation pairs are kept; their sources are truncated like others."""
         corpus, name, directory = self._corpora[number], self._names[number], self._directories[number]
         counts = FilterCounts()
         sizes = (tokenizers.source.size, tokenizers.target.size)

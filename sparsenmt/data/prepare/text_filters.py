@@ -96,11 +96,7 @@ def _code(language: str) -> str:
 
 
 def _detector(languages: tuple[str, str]) -> Any:
-    """CLD2's function from a text to its language.
-
-    Raises:
-        UserError: the package is missing, or does not have a language.
-    """
+    """CLD2's function from a text to its language; UserError if the package is missing, or does not have a language."""
     try:
         import pycld2
     except ImportError:

@@ -144,11 +144,7 @@ class Frames:
         )
 
     def _token(self, side: str, code: str | None, where: str | None = None) -> int:
-        """The token of a side's language; EOS without one, which no place asks for.
-
-        Raises:
-            UserError: the model does not have the language, or has none.
-        """
+        """The token of a side's language, UserError if there is none; EOS without one, which no place asks for."""
         where = where or f"decoding.{side}_language"
         if code is None:
             return EOS

@@ -255,12 +255,7 @@ class _Pipeline:
 
 
 def _read(description: bytes) -> _Pipeline:
-    """Read a description.
-
-    Raises:
-        ValueError: it is no description, or of a kind that is not known.
-        UserError: the package is not installed.
-    """
+    """Read a description; errors as of `PipelineTokenizer`."""
     package = load_package()
     try:
         values = json.loads(description)

@@ -142,11 +142,7 @@ class _SymbolTokenizer:
 
 
 def _capacity(options: schema.TokenizerSection) -> int:
-    """The number of symbols of the text that the vocabulary can hold beside special tokens and user symbols.
-
-    Raises:
-        UserError: it is 0.
-    """
+    """The number of symbols that a vocabulary can hold beside special tokens and user symbols; UserError if it is 0."""
     taken = len(SPECIAL_TOKENS) + len(options.user_symbols)
     if options.vocabulary_size <= taken:
         others = " and the user symbols" if options.user_symbols else ""

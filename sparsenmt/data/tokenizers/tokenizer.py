@@ -265,11 +265,7 @@ def _required(tokenizer: Tokenizer, ids: Collection[int]) -> set[int]:
 
 
 def _nonblank(lines: Iterable[str]) -> Iterator[str]:
-    """The lines that are not blank.
-
-    Raises:
-        UserError: there are none.
-    """
+    """The lines that are not blank; UserError if there are none."""
     empty = True
     for line in lines:
         if line.strip(" "):
