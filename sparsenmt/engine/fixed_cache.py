@@ -335,10 +335,9 @@ class FixedCache(KVCache):
             self._at = (own.slots + own.columns * own.rows).flatten()
         return self._at
 
-    def finish(self, count: int) -> None:
-        """Count the new positions, in the tensors alone: for the end of what is recorded."""
-        assert self.own is not None
-        self.own.position.add_(count)
+    @property
+    def kept_bytes(self) -> int:
+        return super().kept_bytes if self.own is None else sum(each.nbytes for each in self.own.named.values())
 
     @property
     def written(self) -> Tensor | None:

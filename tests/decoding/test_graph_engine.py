@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from sparsenmt.decoding.strategies import EncodedBatch, Results, strategy_of
 from sparsenmt.engine.contract import Engine
+from sparsenmt.engine.fixed_cache import FixedCache
 from sparsenmt.engine.graph_engine import GraphEngine, Step
 from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.errors import UserError
@@ -148,3 +149,30 @@ def test_a_step_that_cannot_be_recorded_is_run() -> None:
         engine = GraphEngine(run.model, record=lambda step: None)
         assert_same(found(engine, run, beam_size=3), found(TorchEngine(run.model), run, beam_size=3))
         assert_same(found(engine, run, beam_size=3), found(TorchEngine(run.model), run, beam_size=3))
+
+
+def test_tensors_serve_the_next_search_of_their_sizes() -> None:
+    fake = FakeDevice()
+    move = prepare(CASES[0], fake)
+    with without_kernels(), fake.running(), fake.unrecorded():
+        run = move()
+        with torch.inference_mode():
+            check_reuse(run)
+
+
+def check_reuse(run: DeviceRun) -> None:
+    engine, model = GraphEngine(run.model, record=lambda step: None), run.model.eval()
+    (memory,) = model.encode(run.source).memories.values()
+    tokens, seen = torch.full((len(memory.valid), 1), 2, device=CUDA), []
+    for _ in range(2):
+        cache = engine.new_cache(memory)
+        engine.step(tokens, cache)
+        kept = cache.kept
+        assert isinstance(kept, FixedCache) and kept.own is not None and kept.fixed is not None
+        seen.append((id(kept.own), id(kept.fixed), kept.kept_bytes))
+        del cache, kept
+    assert seen[0] == seen[1] and seen[0][2] > 0
+    cache = engine.new_cache(memory)
+    cache.allow_truncation(2)
+    engine.step(tokens, cache)
+    assert isinstance(cache.kept, FixedCache) and cache.kept.own is None, "positions may be removed again"
