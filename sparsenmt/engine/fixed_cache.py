@@ -257,7 +257,7 @@ class FixedCache(KVCache):
         self.fixed.read(self.memory)
 
     def prepare(self, rows: int, count: int) -> FixedRows:
-        """Make room for ``count`` new positions of N' rows, after all that was chosen; returns the tensors of rows."""
+        """Apply what was chosen, and return tensors with ``count`` free positions for N' rows."""
         assert self.fixed is not None
         sentences = power_of_two(len(self.memory.valid))
         if self._sentences is not None:

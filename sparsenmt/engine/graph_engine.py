@@ -115,7 +115,7 @@ class GraphEngine(TorchEngine):
             return known()
         found, key = step(), _key(own, kept, exits)
         if kept.length > 0 and key not in own.graphs:  # in the first one tensors get their addresses
-            own.position.sub_(1)  # it is recorded where it was run: there is room
+            own.position.sub_(1)  # it is recorded where it was run
             own.graphs[key] = self._record(step)
             own.position.add_(1)
             own.held.append(None if self._positions.none else self._positions.table(own.capacity, found))
@@ -127,7 +127,7 @@ class GraphEngine(TorchEngine):
 
 
 def _key(own: FixedRows, kept: FixedCache, exits: Sequence[int]) -> Hashable:
-    """What a recorded step depends on beside the numbers in the tensors."""
+    """Everything that decides a recorded step, but the numbers in its tensors."""
     assert kept.fixed is not None
     return own.version, kept.fixed.version, tuple(exits), kept.identity, frozenset(kept.fixed.present)
 

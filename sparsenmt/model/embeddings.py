@@ -71,14 +71,14 @@ class Positions(nn.Module):
         """
         if self.none:
             return like.new_zeros(())
-        end = bound or length + (start if isinstance(start, int) else int(start.max()))
+        end = length + start if isinstance(start, int) else bound or length + int(start.max())
         table = self.table(end, like)
         if isinstance(start, int):
-            return table[start : start + length].to(like.dtype)
+            return table[start:end].to(like.dtype)
         return table[start[:, None] + torch.arange(length, device=start.device)].to(like.dtype)
 
     def table(self, end: int, like: Tensor) -> Tensor:
-        """(at least ``end``, D) encodings on the device of ``like``; ValueError if so many were not learned."""
+        """Return (at least ``end``, D) encodings on the device of ``like``; ValueError if fewer were learned."""
         if self.weight is not None:
             if end > self.weight.shape[0]:
                 raise ValueError(f"position {end - 1} is beyond the {self.weight.shape[0]} learned positions")

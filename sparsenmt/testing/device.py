@@ -57,7 +57,7 @@ _NEWTON = "Newton's method ends when all rows are close: at most so often in a l
 ALLOWED: Mapping[tuple[Kind, str], tuple[int, str]] = {
     # Once a batch or an update.
     ("read", "training/gradients.py: read_losses"): (1, "losses, shares and norm: one that is not finite is skipped"),
-    ("upload", "model/embeddings.py: forward"): (2, "the table of positions, once"),
+    ("upload", "model/embeddings.py: table"): (2, "the table of positions, once"),
     ("upload", "sparsity/pos.py: dropped"): (3, "the categories, once a filter"),
     # Once a batch: compaction makes a memory smaller.
     ("read", "model/compaction.py: apply_gates"): (6, "whether anything was dropped, once a filter"),

@@ -17,7 +17,6 @@ TINY = ["--preset", "tiny", "--vocabulary", "40", "--sentences", "2", "--batch-t
 def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparsenmt.workflows.evaluation.benchmark.measurement.square_rate", lambda *_: 1e9)
     monkeypatch.setattr("sparsenmt.workflows.evaluation.benchmark.measurement.product_rate", lambda *_: 1e9)
-    monkeypatch.setattr(gpu, "CALLS", 1)
     arguments = ["--device", "cpu", "--no-tests", "--no-scripts", *TINY, "--output", str(tmp_path / "table.md")]
     assert gpu.main(arguments) == 0
     *table, line = capsys.readouterr().out.strip().split("\n")
@@ -60,7 +59,7 @@ def test_bars(
     monkeypatch.setattr(gpu, "pick_device", lambda *_: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
     monkeypatch.setattr(gpu, "speed", lambda *_: rows_of(share, share))
-    monkeypatch.setattr(gpu, "graph", lambda *_: [])
+    monkeypatch.setattr(gpu, "graphs", lambda *_: [])
     monkeypatch.setattr(gpu, "scripts", lambda *_: [])
 
     def compare(*_: object) -> float:

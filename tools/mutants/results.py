@@ -105,7 +105,11 @@ RESULTS = (
         "sparsenmt/analysis/gates.py",
         ("tests/analysis/test_gates.py", "tests/analysis/test_pos_rates.py"),
         ("half-open gates that count as dropped", "self.gates == 0", "self.gates < 0.5"),
-        ("rates over padding", "memory.gates[row, : len(line.ids)]", "memory.gates[row]"),
+    ),
+    *mutants_of(
+        "sparsenmt/decoding/translate.py",
+        ("tests/analysis/test_gates.py", "tests/analysis/test_pos_rates.py"),
+        ("rates over padding", "gates[row, : len(line.ids)]", "gates[row]"),
     ),
     *mutants_of(
         "sparsenmt/analysis/filter_rates.py",
