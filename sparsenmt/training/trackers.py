@@ -169,21 +169,13 @@ def _flat(values: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield from _flat(value, f"{path}.{key}" if path else str(key))
 
 
-@dataclass(frozen=True)
-class TrackerEntry:
-    """A row of the table: the package that must be installed, and the class."""
-
-    package: str
-    make: Callable[[TrackedRun], Tracker]
-
-
-TRACKERS: dict[str, TrackerEntry] = {
-    "tensorboard": TrackerEntry("tensorboard", TensorBoard),
-    "wandb": TrackerEntry("wandb", WeightsAndBiases),
-    "mlflow": TrackerEntry("mlflow", MLflow),
-    "trackio": TrackerEntry("trackio", Trackio),
+TRACKERS: dict[str, Callable[[TrackedRun], Tracker]] = {
+    "tensorboard": TensorBoard,
+    "wandb": WeightsAndBiases,
+    "mlflow": MLflow,
+    "trackio": Trackio,
 }
-"""By the names in recipes."""
+"""By the names in recipes, which are those of the packages that must be installed."""
 
 
 def check_installed(names: Sequence[str] | None) -> None:
@@ -193,7 +185,7 @@ def check_installed(names: Sequence[str] | None) -> None:
         UserError: one is not.
     """
     for name in names or ():
-        if find_spec(TRACKERS[name].package) is None:
+        if find_spec(name) is None:
             raise UserError(
                 f"{name} is not installed",
                 where="training.trackers",
@@ -212,11 +204,11 @@ class Trackers:
     def __init__(self, directory: Path, names: Sequence[str] | None, update: int) -> None:
         self._open: dict[str, Tracker] = {}
         if names is None:
-            names = ["tensorboard"] if find_spec(TRACKERS["tensorboard"].package) else []
+            names = ["tensorboard"] if find_spec("tensorboard") else []
         ids = self._read_ids(directory) if names else {}
         for name in names:
             with self._left_out_on_failure(name):
-                tracker = TRACKERS[name].make(TrackedRun(directory, update, ids.get(name) if update else None))
+                tracker = TRACKERS[name](TrackedRun(directory, update, ids.get(name) if update else None))
                 self._open[name] = tracker
                 if tracker.id is not None and ids.get(name) != tracker.id:
                     ids[name] = tracker.id

@@ -16,7 +16,7 @@ import pytest
 
 from sparsenmt.errors import UserError
 from sparsenmt.training import trackers
-from sparsenmt.training.trackers import IDS_FILE, TRACKERS, TrackedRun, TrackerEntry, Trackers, check_installed
+from sparsenmt.training.trackers import IDS_FILE, TRACKERS, TrackedRun, Trackers, check_installed
 from sparsenmt.training.training_log import TrainingLog
 
 LINE = {"loss": 2.5, "learning_rate": 1e-3, "heads": {"alpha": []}, "best": math.nan}
@@ -49,7 +49,7 @@ class Recorded:
 
 @pytest.fixture(autouse=True)
 def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TRACKERS, "wandb", TrackerEntry("json", Recorded))
+    monkeypatch.setitem(TRACKERS, "wandb", Recorded)
     monkeypatch.setattr(Recorded, "runs", [])
     monkeypatch.setattr(Recorded, "failing", frozenset())
 
@@ -139,7 +139,7 @@ def test_the_program_itself_continues_its_run(
         monkeypatch.setenv(variable, value)
     pytest.importorskip(name)  # Trackio reads its variables when it is imported
     monkeypatch.setattr(TrackedRun, "settings", lambda run: {"model": {"heads": 4}, "losses": [], "name": "n"})
-    monkeypatch.setitem(TRACKERS, name, TrackerEntry(name, getattr(trackers, kind)))
+    monkeypatch.setitem(TRACKERS, name, getattr(trackers, kind))
     directory = tmp_path / "model"
     directory.mkdir()
     ids = []
