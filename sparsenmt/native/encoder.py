@@ -5,9 +5,7 @@ Shapes: B sentences, S positions of the longest, D dimension, F feed-forward dim
 
 from __future__ import annotations
 
-import copy
 import ctypes
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +13,7 @@ from torch import Tensor
 
 from sparsenmt.native.address import address, check
 from sparsenmt.native.packing import PackedMatrixStruct, fields
-from sparsenmt.native.steps import HEAD_SIZES, LayerFunctions, LayerWeights, NormStruct
+from sparsenmt.native.steps import LayerWeights, NormStruct, PackedStack
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
 MATRICES = ("own", "own_out", "inner", "outer")
@@ -58,41 +56,13 @@ class PackedEncoderLayer(LayerWeights):
         return _EncoderLayer(*(each.struct for each in self.matrices), *(each.pointers(size) for each in self.norms))
 
 
-class EncoderStack:
-    """The layers of an encoder, one for each execution step; they keep their tensors alive.
-
-    Args:
-        functions: of the library.
-        heads: H.
-        pre_norm, epsilon: as for `LayerStack`.
-    """
-
-    def __init__(
-        self,
-        functions: LayerFunctions,
-        layers: Sequence[PackedEncoderLayer],
-        *,
-        heads: int,
-        pre_norm: bool,
-        epsilon: float,
-    ) -> None:
-        self._functions, self._given = functions, tuple(layers)  # keeps alive what the pointers point to
-        self._size, self._wide = layers[0].matrices[-1].outer, layers[0].matrices[-1].inner
-        functions.layout.check(*(each for layer in layers for each in layer.matrices))
-        whole = self._size % heads == 0 and self._size // heads in HEAD_SIZES
-        check(whole, "heads of a size that attention is compiled for")
-        self._layers = (_EncoderLayer * len(layers))(*(layer.structure(self._size, self._wide) for layer in layers))
-        self._heads, self._pre_norm, self._epsilon = heads, pre_norm, epsilon
+class EncoderStack(PackedStack[PackedEncoderLayer]):
+    """The layers of an encoder, without a normalisation after the last one."""
 
     @property
     def sizes(self) -> tuple[torch.dtype, int, int, int]:
         """The dtype of the products, the model and the feed-forward dimension, the heads."""
         return self._given[0].matrices[-1].dtype, self._size, self._wide, self._heads
-
-    def __deepcopy__(self, memo: dict[int, object]) -> EncoderStack:
-        """Make a copy whose structs point to its own tensors."""
-        layers, options = copy.deepcopy(self._given, memo), {"pre_norm": self._pre_norm, "epsilon": self._epsilon}
-        return EncoderStack(self._functions, layers, heads=self._heads, **options)  # type: ignore[arg-type]
 
     def run(self, x: Tensor, lengths: Tensor, count: int, threads: int) -> Tensor:
         """x (B, S, D), contiguous -> (B, S, D) after the first ``count`` layers; zeros in the place of padding.
@@ -112,5 +82,5 @@ class EncoderStack:
             address(x, torch.float32, sentences, width, self._size),
             out.data_ptr(),
         )
-        self._functions.encode(ctypes.addressof(self._layers), count, ctypes.addressof(batch), threads)
+        self.functions.encode(ctypes.addressof(self._layers), count, ctypes.addressof(batch), threads)
         return out

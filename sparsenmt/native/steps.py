@@ -10,7 +10,7 @@ import copy
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Generic, Self, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -126,6 +126,10 @@ class LayerWeights:
         expected = list(matrix_shapes(size, wide, **kind).values())
         check([(each.outer, each.inner) for each in self.matrices] == expected, f"matrices of the shapes {expected}")
 
+    def structure(self, size: int, wide: int) -> ctypes.Structure:
+        """Make the C struct, for D = ``size`` and F = ``wide``; valid as long as this object."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class PackedLayer(LayerWeights):
@@ -196,13 +200,16 @@ class LayerCache:
         )
 
 
-class LayerStack:
-    """The layers of a decoder, one for each execution step; they keep their tensors alive.
+Layer = TypeVar("Layer", bound=LayerWeights)
+
+
+class PackedStack(Generic[Layer]):
+    """The layers of an encoder or a decoder, one for each execution step; they keep their tensors alive.
 
     Args:
         functions: of the library.
-        heads: H, of both attentions.
-        last: the normalisation after the last layer; None: there is none.
+        heads: H, of every attention.
+        last: of a decoder, the normalisation after the last layer; None: there is none.
         pre_norm: True: the input of each part of a layer is normalised; False: its sum with the part's output.
         epsilon: of all normalisations.
     """
@@ -210,10 +217,10 @@ class LayerStack:
     def __init__(
         self,
         functions: LayerFunctions,
-        layers: Sequence[PackedLayer],
+        layers: Sequence[Layer],
         *,
         heads: int,
-        last: NormWeights | None,
+        last: NormWeights | None = None,
         pre_norm: bool,
         epsilon: float,
     ) -> None:
@@ -223,16 +230,21 @@ class LayerStack:
         functions.layout.check(*(each for layer in layers for each in layer.matrices))
         whole = self._size % heads == 0 and self._size // heads in HEAD_SIZES
         check(whole, "heads of a size that attention is compiled for")
-        self._layers = (_Layer * len(layers))(*(layer.structure(self._size, self._wide) for layer in layers))
+        structures = [layer.structure(self._size, self._wide) for layer in layers]
+        self._layers = (type(structures[0]) * len(layers))(*structures)
         self.last = NormStruct(None, None) if last is None else last.pointers(self._size)
         self._heads, self._pre_norm, self._epsilon = heads, pre_norm, epsilon
 
-    def __deepcopy__(self, memo: dict[int, object]) -> LayerStack:
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
         """Make a copy whose structs point to its own tensors."""
         layers, last = copy.deepcopy((self._given, self._norm), memo)
-        return LayerStack(
+        return type(self)(
             self.functions, layers, heads=self._heads, last=last, pre_norm=self._pre_norm, epsilon=self._epsilon
         )
+
+
+class LayerStack(PackedStack[PackedLayer]):
+    """The layers of a decoder."""
 
     def sizes(self, rows: int, sentences: int, entries: int) -> SizesStruct:
         """Make the C struct of a step with N, B and K; the fields for self-attention (T, slots, starts) are 0."""
