@@ -11,9 +11,7 @@ from sparsenmt.sparsity.simplex.transform import EntmaxTransform
 class Entmax15(EntmaxTransform):
     """max(0, score / 2 - tau)^2 * count, with the tau at which a row's mass is 1."""
 
-    @property
-    def alphas(self) -> float:
-        return 1.5
+    alphas = 1.5
 
 
 @register("transform", "entmax15")

@@ -4,6 +4,8 @@ Outputs in Sequence-to-Sequence Models", section 7, "Freq Pattern").
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor
 
@@ -11,7 +13,7 @@ from sparsenmt.model.memory import Memory
 from sparsenmt.sparsity.registry import register
 from sparsenmt.sparsity.rule_filter import RuleFilter, RuleOptions
 
-_RANK, _COVERAGE = "frequency_rank", "frequency_coverage"
+RANK, COVERAGE = "frequency_rank", "frequency_coverage"
 _WHOLE = 10_000  # the value of `frequency_coverage` for all words
 
 
@@ -46,26 +48,29 @@ class FreqRule(RuleFilter):
     Published: WMT14 En-De 42.1% at 26.98 BLEU (dense 27.59), CNN/DailyMail 47.8% at 35.67 ROUGE-L (dense 36.88).
     """
 
-    requires = (_RANK, _COVERAGE)
+    requires = (RANK, COVERAGE)
 
-    def __init__(self, options: FreqOptions) -> None:
-        super().__init__(options.closed)
-        self.top = options.top
-        self.covered = round(_WHOLE * options.coverage) if options.coverage is not None else 0
+    def __init__(self, closed: Literal["zero", "mask"], rank: int | None, coverage: float | None) -> None:
+        super().__init__(closed)
+        self.rank = rank
+        self.covered = round(_WHOLE * coverage) if coverage is not None else 0
+
+    def is_frequent(self, memory: Memory) -> Tensor:
+        """(B, S) bool: the words up to the rank, or up to the share of all words; and ``</s>``."""
+        if self.rank is not None:
+            return memory.features[RANK] <= self.rank
+        return memory.features[COVERAGE] <= self.covered
 
     def dropped(self, memory: Memory) -> Tensor:
-        ranks = memory.features[_RANK]  # from 1; </s> has 0
-        if self.top is not None:
-            return (ranks > 0) & (ranks <= self.top)
-        return (ranks > 0) & (memory.features[_COVERAGE] <= self.covered)
+        return (memory.features[RANK] > 0) & self.is_frequent(memory)  # ranks are from 1; </s> has 0
 
 
 @register(
     "memory",
     "freq",
     options=FreqOptions,
-    requires=frozenset({_RANK, _COVERAGE}),
+    requires=frozenset({RANK, COVERAGE}),
     examples=({"top": 2}, {"coverage": 0.0002, "closed": "mask"}),
 )
 def build(options: FreqOptions, *, dimension: int) -> FreqRule:
-    return FreqRule(options)
+    return FreqRule(options.closed, options.top, options.coverage)

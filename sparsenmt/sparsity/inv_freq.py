@@ -8,11 +8,9 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor
 
 from sparsenmt.model.memory import Memory
+from sparsenmt.sparsity.freq import COVERAGE, RANK, FreqRule
 from sparsenmt.sparsity.registry import register
-from sparsenmt.sparsity.rule_filter import RuleFilter, RuleOptions
-
-_RANK, _COVERAGE = "frequency_rank", "frequency_coverage"
-_WHOLE = 10_000  # the value of `frequency_coverage` for all words
+from sparsenmt.sparsity.rule_filter import RuleOptions
 
 
 class InvFreqOptions(RuleOptions):
@@ -38,7 +36,7 @@ class InvFreqOptions(RuleOptions):
         return self
 
 
-class InvFreqRule(RuleFilter):
+class InvFreqRule(FreqRule):
     """The paper: "an inverse version, Inv Freq Pattern, for comparison, which drops the encodings of most rare words;
     source words whose frequency ranks lower than 452 are removed, covering ~40.0% of the source training data".
 
@@ -48,26 +46,16 @@ class InvFreqRule(RuleFilter):
     Published: WMT14 En-De 44.7% at 26.42 BLEU (dense 27.59), CNN/DailyMail 39.0% at 27.89 ROUGE-L (dense 36.88).
     """
 
-    requires = (_RANK, _COVERAGE)
-
-    def __init__(self, options: InvFreqOptions) -> None:
-        super().__init__(options.closed)
-        self.above = options.above
-        self.covered = round(_WHOLE * options.coverage) if options.coverage is not None else 0
-
     def dropped(self, memory: Memory) -> Tensor:
-        ranks = memory.features[_RANK]  # from 1; </s> has 0
-        if self.above is not None:
-            return ranks > self.above
-        return (ranks > 0) & (memory.features[_COVERAGE] > self.covered)
+        return (memory.features[RANK] > 0) & ~self.is_frequent(memory)
 
 
 @register(
     "memory",
     "inv_freq",
     options=InvFreqOptions,
-    requires=frozenset({_RANK, _COVERAGE}),
+    requires=frozenset({RANK, COVERAGE}),
     examples=({"above": 2}, {"coverage": 0.0002, "closed": "mask"}),
 )
 def build(options: InvFreqOptions, *, dimension: int) -> InvFreqRule:
-    return InvFreqRule(options)
+    return InvFreqRule(options.closed, options.above, options.coverage)

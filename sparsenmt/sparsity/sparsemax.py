@@ -11,9 +11,7 @@ from sparsenmt.sparsity.simplex.transform import EntmaxTransform
 class Sparsemax(EntmaxTransform):
     """max(0, score - tau) * count, with the tau at which a row's mass is 1."""
 
-    @property
-    def alphas(self) -> float:
-        return 2.0
+    alphas = 2.0
 
 
 @register("transform", "sparsemax")
