@@ -84,17 +84,14 @@ def avoid_cudnn_attention() -> None:
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
-_CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
+_CUBLAS, _DETERMINISTIC = "CUBLAS_WORKSPACE_CONFIG", "training.deterministic"
 
 
 @contextmanager
-def deterministic_algorithms(wanted: bool, where: str = "training.deterministic") -> Iterator[None]:
+def deterministic_algorithms(wanted: bool) -> Iterator[None]:
     """Let PyTorch's operators give the same results in every run while a block runs; False: as they were set.
 
     cuBLAS needs an environment variable for it. It stays: cuBLAS reads it once, when CUDA starts.
-
-    Args:
-        where: the key that asks for it.
 
     Raises:
         UserError: CUDA was started without the variable; or an operator of the block has no such algorithm.
@@ -105,7 +102,7 @@ def deterministic_algorithms(wanted: bool, where: str = "training.deterministic"
     if os.environ.get(_CUBLAS) not in (":4096:8", ":16:8"):
         if torch.cuda.is_initialized():
             problem, hint = f"CUDA was started without {_CUBLAS}=:4096:8", "Set the variable before the program starts."
-            raise UserError(problem, where=where, hint=hint)
+            raise UserError(problem, where=_DETERMINISTIC, hint=hint)
         os.environ[_CUBLAS] = ":4096:8"
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True)
@@ -116,7 +113,7 @@ def deterministic_algorithms(wanted: bool, where: str = "training.deterministic"
         if not found:
             raise
         hint = "Set it to false, or train another method."
-        raise UserError(f"PyTorch has no deterministic {operator} here", where=where, hint=hint) from error
+        raise UserError(f"PyTorch has no deterministic {operator} here", where=_DETERMINISTIC, hint=hint) from error
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 

@@ -245,9 +245,9 @@ def progress_bar(
         bar.close(finished=finished)
 
 
-def progress_over(items: Iterable[T], what: str, *, total: int | None = None, shown: bool = True) -> Iterator[T]:
-    """Pass lines through, showing how many went by and how many of ``total`` are left."""
-    with progress_bar(what, total, unit="line", shown=shown) as advance:
+def progress_over(items: Iterable[T], what: str, *, shown: bool = True) -> Iterator[T]:
+    """Pass lines through, showing how many went by."""
+    with progress_bar(what, None, unit="line", shown=shown) as advance:
         for each in items:
             yield each
             advance(1)
