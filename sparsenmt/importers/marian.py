@@ -116,7 +116,7 @@ def read(source: Path, vocabularies: Sequence[Path] = ()) -> ForeignModel:
     frames = Frames(dict(reading.languages), source_prefix=["target"] if reading.languages else [])
     weights = _Weights(found.tensors, config, files.model, pair)
     converted = weights.convert()
-    notes = [] if not found.quantized else ["The weights were dequantised from 8 bits; inputs of products are not."]
+    notes = [] if not found.multipliers else ["The weights were dequantised from 8 bits; inputs of products are not."]
     if found.configuration.get("transformer-tied-layers"):
         notes.append("Decoder layers that share their weights (`transformer-tied-layers`) were copied.")
     if weights.norm == "pre":

@@ -74,10 +74,6 @@ class MarianFile:
     multipliers: dict[str, float] = field(default_factory=dict)
     alphas: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def quantized(self) -> bool:
-        return bool(self.multipliers)
-
 
 @dataclass(frozen=True)
 class _StoredTensor:
