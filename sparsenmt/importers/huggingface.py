@@ -332,7 +332,14 @@ def convert(config: Config, tensors: Mapping[str, Tensor], tokens: HuggingFaceTo
     taken.check_all_taken(
         "Check that weights and configuration are of one model, and that it is one that generates text."
     )
-    decoding, more = _search(config, tokens)
+    pad, unknown, start, *others = target_ids.tolist()
+    decoding, more = decoding_settings(
+        config.search.values,
+        len(tokens.tokenizers.frames.target_prefix),
+        unknown=unknown,
+        never={pad, start} - {unknown, *others},
+        padding_comes=config.family.padding_comes,
+    )
     decoding |= {"long": "cut"} if config.family.summarizes else {}
     notes += [*config.search.notes, *more]
     if unnamed := output.shape[0] - len(set(target_ids.tolist()) - {-1}):
@@ -341,18 +348,6 @@ def convert(config: Config, tensors: Mapping[str, Tensor], tokens: HuggingFaceTo
     most = config.number("max_position_embeddings")
     text = TextSides((min(most, tokens.limit or most) - 1, most - 1))  # `</s>` not counted
     return ForeignModel(recipe, weights, tokens.tokenizers, tuple(notes), text=text)
-
-
-def _search(config: Config, tokens: HuggingFaceTokenizers) -> tuple[dict[str, Any], list[str]]:
-    """The `decoding` section, and notes on it."""
-    pad, unknown, start, *others = tokens.target_ids.tolist()
-    return decoding_settings(
-        config.search.values,
-        len(tokens.tokenizers.frames.target_prefix),
-        unknown=unknown,
-        never={pad, start} - {unknown, *others},
-        padding_comes=config.family.padding_comes,
-    )
 
 
 def _positions(config: Config, taken: ForeignTensors) -> tuple[dict[str, Any], dict[str, Tensor]]:
