@@ -114,7 +114,6 @@ Report = Callable[[str], object]
 def build(sets: Iterable[InstructionSet], put: Put, report: Report) -> list[InstructionSet]:
     """Build every library for instruction sets; one for which the compiler fails is reported and left out.
 
-    Args:
     Returns:
         the sets that all libraries are built for.
 
