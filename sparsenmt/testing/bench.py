@@ -6,7 +6,7 @@ Shapes: B sentences, R hypotheses a sentence, S source positions, T target posit
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -21,6 +21,7 @@ from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Encoded, Source
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.plugins.table import Registrant
+from sparsenmt.recipe.schema import ModelSection
 from sparsenmt.sparsity import registry
 from sparsenmt.sparsity.registry import Method
 from sparsenmt.testing.cases import Case, recipe_section
@@ -29,20 +30,12 @@ VOCABULARY = 20
 _ATTEMPTS = 20
 
 
-def _words(starts: Tensor) -> Tensor:
-    """Word ids, from 0 in every sentence."""
-    ids = starts.long().cumsum(1)
+def _feature(name: str, shape: tuple[int, int], rng: torch.Generator) -> Tensor:
+    """The values (B, S) of a source feature: word ids, from 0 in every sentence; of others small random numbers."""
+    if name != "word_id":
+        return torch.randint(0, 5, shape, generator=rng)
+    ids = (torch.rand(shape, generator=rng) < 0.6).long().cumsum(1)
     return ids - ids[:, :1]
-
-
-def _small_numbers(shape: Tensor, rng: torch.Generator) -> Tensor:
-    return torch.randint(0, 5, tuple(shape), generator=rng)
-
-
-FEATURES: Mapping[str, Callable[[Tensor, torch.Generator], Tensor]] = {
-    "word_id": lambda shape, rng: _words(torch.rand(tuple(shape), generator=rng) < 0.6),
-}
-"""Source feature -> its values (B, S) for that shape; those of others are small random numbers."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +96,12 @@ def registered(methods: Iterable[Method]) -> Iterator[None]:
         yield
 
 
+def model_of(case: Case, section: Callable[[Case], ModelSection], seed: int) -> Transformer:
+    """Build the model of a case, by its section of a recipe, with the weights of a seed."""
+    with registered(plug.method for plug in case.plugs):
+        return build_model(section(case), source_size=VOCABULARY, target_size=VOCABULARY, seed=seed)
+
+
 def is_refused(case: Case) -> bool:
     """Return True if a method declares that it has no meaning in a case."""
     with registered(plug.method for plug in case.plugs):
@@ -144,17 +143,15 @@ def randomise(model: Transformer, rng: torch.Generator) -> Transformer:
 
 def build_with(case: Case, seed: int) -> Bench:
     """The case with the random weights and sentences of a seed."""
-    with registered(plug.method for plug in case.plugs):
-        model = build_model(recipe_section(case), source_size=VOCABULARY, target_size=VOCABULARY, seed=seed)
     rng = torch.Generator().manual_seed(seed)
-    randomise(model, rng)
+    model = randomise(model_of(case, recipe_section, seed), rng)
     width, steps = lengths(model, case.sizes.hypotheses)
     real = torch.tensor(case.sizes.sources or (width, width // 2, width - 2))
-    shape = torch.tensor([len(real), real[0]])
-    tokens = torch.randint(4, VOCABULARY, tuple(shape), generator=rng)
-    valid = torch.arange(int(real[0])) < real[:, None]
+    shape = len(real), int(real[0])
+    tokens = torch.randint(4, VOCABULARY, shape, generator=rng)
+    valid = torch.arange(shape[1]) < real[:, None]
     required = {name for plug in case.plugs for name in plug.method.requires}
-    features = {name: FEATURES.get(name, _small_numbers)(shape, rng) * valid for name in sorted(required)}
+    features = {name: _feature(name, shape, rng) * valid for name in sorted(required)}
     target = torch.randint(
         4, VOCABULARY, (len(real) * case.sizes.hypotheses, case.sizes.target or steps), generator=rng
     )

@@ -119,15 +119,6 @@ class Case:
     def has_socket(self, *sockets: str) -> bool:
         return any(plug.method.socket in sockets for plug in self.plugs)
 
-    @property
-    def has_first_examples(self) -> bool:
-        return all(plug.options == plug.method.examples[0] for plug in self.plugs)
-
-    @property
-    def is_first(self) -> bool:
-        """True if methods have their first examples, and the norm is that which falls to them."""
-        return self.has_first_examples and (not self.plugs or self.norm == norm_of(*self.plugs))
-
 
 def norm_of(*chosen: Plug) -> Norm:
     """Return one of the norms, about as often as the other."""
@@ -167,15 +158,22 @@ def pairs_of(pairs: Iterable[tuple[Plug, Plug]]) -> list[Case]:
     return sorted(cases, key=lambda case: case.seed)
 
 
+def _common_keys(case: Case) -> dict[str, Any]:
+    """The keys of the ``model`` section that translation and language models share."""
+    sizes = case.sizes
+    return {
+        **{"dimension": sizes.head_size * sizes.heads, "feed_forward": 24, "heads": sizes.heads},
+        **{"decoder_layers": sizes.decoder_layers, "norm": case.norm, "dropout": {"residual": 0.0}},
+    }
+
+
 def recipe_section(case: Case) -> schema.ModelSection:
     """The ``model`` section of a recipe for ``case``."""
     sizes = case.sizes
     section: dict[str, Any] = {
-        **{"dimension": sizes.head_size * sizes.heads, "feed_forward": 24, "heads": sizes.heads},
-        **{"decoder_layers": sizes.decoder_layers, "norm": case.norm},
+        **_common_keys(case),
         # Stand-ins must be gated again, and meet others: three places between layers.
         "encoder_layers": 2 * sizes.encoder_layers if case.has("memory.between") else sizes.encoder_layers,
-        "dropout": {"residual": 0.0},
         "attention": {site: {} for site in SITES},
         "memory": [],
         **case.model,
@@ -197,14 +195,12 @@ def recipe_section(case: Case) -> schema.ModelSection:
 def language_model_section(case: Case) -> schema.ModelSection:
     """The ``model`` section of a language model with the plugs of ``case`` at its self-attention."""
     choices = {plug.place.split(".")[-1]: {"name": plug.method.name, **plug.options} for plug in case.plugs}
-    recurrence, sizes = choices.pop("recurrence", None), case.sizes
+    recurrence = choices.pop("recurrence", None)
     return schema.ModelSection.model_validate(
         {
-            **{"dimension": sizes.head_size * sizes.heads, "feed_forward": 24, "heads": sizes.heads},
-            **{"encoder_layers": 0, "decoder_layers": sizes.decoder_layers},
-            **{"norm": case.norm, "positions": "none", "segment_memory": 64, "dropout": {"residual": 0.0}},
-            "attention": {"decoder_self": choices},
-            "recurrence": recurrence,
+            **_common_keys(case),
+            **{"encoder_layers": 0, "positions": "none", "segment_memory": 64},
+            **{"attention": {"decoder_self": choices}, "recurrence": recurrence},
         }
     )
 

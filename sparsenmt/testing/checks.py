@@ -270,16 +270,20 @@ def check_sums(seen: AttentionSeen, fixed: int) -> None:
         assert_same(sums, {"sums": visible.any(-1).to(learned.dtype)}, f"weights sum to 1 at {seen.site}")
 
 
-def gradients(bench: Bench, *, compact: bool) -> dict[str, Tensor]:
-    """Gradients of a random linear function of all outputs and losses."""
+def random_total(bench: Bench, *, compact: bool = False) -> Tensor:
+    """A random linear function of all outputs and losses."""
     rng = torch.Generator().manual_seed(1)
-    bench.model.zero_grad()
-    total = torch.stack(
-        [loss.sum() for loss in bench.encode(compact=compact).losses.values()] or [torch.zeros(())]
-    ).sum()
+    losses = [loss.sum() for loss in bench.encode(compact=compact).losses.values()]
+    total = torch.stack(losses or [torch.zeros(())]).sum()
     for hidden in bench.outputs(compact=compact).values():
         total = total + (hidden * torch.randn(hidden.shape, generator=rng, dtype=hidden.dtype)).sum()
-    total.backward()
+    return total
+
+
+def gradients(bench: Bench, *, compact: bool) -> dict[str, Tensor]:
+    """Gradients of `random_total`."""
+    bench.model.zero_grad()
+    random_total(bench, compact=compact).backward()
     found = {name: p.grad.clone() for name, p in bench.model.named_parameters() if p.grad is not None}
     bench.model.zero_grad()
     return found

@@ -11,13 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Literal, NoReturn, get_args
+from typing import NoReturn
 from unittest import mock
 
 import torch
 from torch import Tensor
 
-from sparsenmt.assemble.model import build_model
 from sparsenmt.data.batching import Batch
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
 from sparsenmt.engine.build import build
@@ -29,7 +28,7 @@ from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.sockets import Recurrence
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.schema import Decoding, Optimizer
-from sparsenmt.testing.bench import VOCABULARY, Bench, build_with, registered
+from sparsenmt.testing.bench import VOCABULARY, Bench, build_with, model_of
 from sparsenmt.testing.cases import Case, fits_language_model, language_model_section, recipe_section
 from sparsenmt.testing.checks import require
 from sparsenmt.testing.fake_device import CUDA, FakeDevice, Kind, WrongDeviceError
@@ -46,8 +45,6 @@ from sparsenmt.training.precision import MasterWeights
 from sparsenmt.training.segments import accumulate_segment_gradients
 from sparsenmt.training.state import make_optimizer
 
-Part = Literal["encode", "decode", "loss", "update", "search"]
-PARTS: tuple[Part, ...] = get_args(Part)
 SEARCHES = ("beam", "greedy", "sample", "speculative", "early_exit")
 LENGTH = 6  # tokens of an output at most
 
@@ -131,8 +128,7 @@ class DeviceRun:
 def prepare(case: Case, fake: FakeDevice) -> Callable[[], DeviceRun]:
     """Build a case on the CPU; call the result while the fake device is running."""
     bench = build_with(case, case.seed)
-    with registered(plug.method for plug in case.plugs):
-        model = build_model(recipe_section(case), source_size=VOCABULARY, target_size=VOCABULARY, seed=case.seed)
+    model = model_of(case, recipe_section, case.seed)
     rows = len(bench.source.tokens)
 
     def move() -> DeviceRun:
@@ -205,14 +201,9 @@ def search(run: DeviceRun) -> None:
         require(sorted(number for results in found for number in results) == numbers, f"{name} search loses sentences")
 
 
-RUNS: Mapping[Part, Callable[[DeviceRun], None]] = {
-    "encode": encode,
-    "decode": decode,
-    "loss": loss,
-    "update": update,
-    "search": search,
+PARTS: Mapping[str, Callable[[DeviceRun], None]] = {
+    each.__name__: each for each in (encode, decode, loss, update, search)
 }
-
 
 Allowed = Mapping[tuple[Kind, str], tuple[int, str]]
 Counts = Counter[tuple[Kind, str]]
@@ -238,7 +229,7 @@ def without_kernels() -> Iterator[None]:
         yield
 
 
-def run_parts(case: Case, parts: Sequence[Part] = PARTS) -> list[tuple[str, Counts]]:
+def run_parts(case: Case, parts: Sequence[str] = tuple(PARTS)) -> list[tuple[str, Counts]]:
     """Run parts with the model as it is, and the last one with packed weights, too, as `sparsenmt decode` does.
 
     Returns:
@@ -250,20 +241,18 @@ def run_parts(case: Case, parts: Sequence[Part] = PARTS) -> list[tuple[str, Coun
         run = move()
         for part in parts:
             fake.events.clear()
-            RUNS[part](run)
+            PARTS[part](run)
             found.append((part, fake.counts()))
         with fake.unrecorded():
             run.engine = build(run.model, final=True)
         fake.events.clear()
-        RUNS[parts[-1]](run)
+        PARTS[parts[-1]](run)
         return [*found, (f"packed {parts[-1]}", fake.counts())]
 
 
 def run_segments(case: Case) -> list[tuple[str, Counts]]:
     """Train a language model on two segments of a text; returns as `run_parts`."""
-    with registered(plug.method for plug in case.plugs):
-        section = language_model_section(case)
-        model = build_model(section, source_size=VOCABULARY, target_size=VOCABULARY, seed=case.seed)
+    model = model_of(case, language_model_section, case.seed)
     fake, text = FakeDevice(), torch.arange(2 * 12).view(2, 12) % VOCABULARY
     with without_kernels(), fake.running():
         with fake.unrecorded():

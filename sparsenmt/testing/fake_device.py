@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from unittest import mock
 
 import torch
@@ -34,6 +34,7 @@ _PACKAGE = f"{Path(__file__).parent.parent}{os.sep}"
 _LIBRARY, _TORCH = f"{Path(os.__file__).parent}{os.sep}", f"{Path(torch.__file__).parent}{os.sep}"
 
 Kind = Literal["read", "upload", "host tensor", "address"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,8 @@ class FakeDevice:
     def device_of(self, tensor: Tensor) -> torch.device:
         return CUDA if _storage(tensor) in self._cuda else CPU
 
-    def label(self, found: Any, device: torch.device) -> None:
-        """Say where the tensors of a result are."""
+    def label(self, found: T, device: torch.device) -> T:
+        """Say where the tensors of a result are; return it."""
         for tensor in tree_leaves(found):
             if isinstance(tensor, Tensor):
                 number = _storage(tensor)
@@ -118,18 +119,14 @@ class FakeDevice:
                         self._cuda[number] = tensor.untyped_storage()
                 else:
                     self._cuda.pop(number, None)
-
-    def labelled(self, tensor: Tensor, device: torch.device) -> Tensor:
-        """The same tensor, from now on on a device."""
-        self.label(tensor, device)
-        return tensor
+        return found
 
     def moved(self, tensor: Tensor, device: torch.device, what: str) -> Tensor:
         """The tensor on a device: itself, or a copy, which is recorded."""
         if self.device_of(tensor).type == device.type:
             return tensor
         self.record("read" if device.type == "cpu" else "upload", what)
-        return self.labelled(tensor.clone(), device)  # differentiable
+        return self.label(tensor.clone(), device)  # differentiable
 
     def _of_backward(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         """A backward function written in Python: the autograd engine calls it without the mode of functions."""

@@ -10,12 +10,11 @@ import copy
 import torch
 from torch import Tensor
 
-from sparsenmt.assemble.model import build_model
 from sparsenmt.engine import build as engines
 from sparsenmt.model.protocol import AttentionSeen, Source
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.transformer import Transformer
-from sparsenmt.testing.bench import VOCABULARY, Bench, attention_steps, randomise, registered
+from sparsenmt.testing.bench import VOCABULARY, Bench, attention_steps, model_of, randomise
 from sparsenmt.testing.cases import Case, language_model_section
 from sparsenmt.testing.checks import EXACT, SINGLE, assert_same, check_hidden, check_sums, every_kernel, require
 
@@ -26,11 +25,9 @@ _SEGMENT = 9
 
 def build_text(case: Case) -> tuple[Transformer, Tensor]:
     """The model in float64 with random biases and norms, and a text (B, T)."""
-    with registered(plug.method for plug in case.plugs):
-        section = language_model_section(case)
-        model = build_model(section, source_size=VOCABULARY, target_size=VOCABULARY, seed=case.seed)
     rng = torch.Generator().manual_seed(case.seed)
-    return randomise(model, rng), torch.randint(4, VOCABULARY, (ROWS, LENGTH), generator=rng)
+    model = randomise(model_of(case, language_model_section, case.seed), rng)
+    return model, torch.randint(4, VOCABULARY, (ROWS, LENGTH), generator=rng)
 
 
 def _depth(model: Transformer) -> int:

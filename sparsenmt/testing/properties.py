@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 from sparsenmt.model.sockets import ContentPattern, Keys, ScoreTerm, Span, Transform
 from sparsenmt.testing.bench import VOCABULARY, Bench
 from sparsenmt.testing.calls import MethodCall, calls_of
-from sparsenmt.testing.checks import assert_same, check_gradients, check_learning, require
+from sparsenmt.testing.checks import assert_same, check_gradients, check_learning, random_total, require
 from sparsenmt.testing.fake_device import asking_frame
 
 _COPIES = 2  # of a key, beside itself, that a stand-in stands for
@@ -289,7 +289,7 @@ def _check_slope(bench: Bench, chosen: Callable[[str], bool]) -> None:
         return
     direction = {name: torch.randn(p.shape, generator=rng, dtype=p.dtype) for name, p in named.items()}
     with torch.enable_grad():
-        total = _total(bench)
+        total = random_total(bench)
         slopes = torch.autograd.grad(total, list(named.values()), allow_unused=True, materialize_grads=True)
     pairs = zip(direction.values(), slopes, strict=True)
     expected = float(torch.stack([(slope * each).sum() for each, slope in pairs]).sum())
@@ -300,17 +300,8 @@ def _check_slope(bench: Bench, chosen: Callable[[str], bool]) -> None:
             for name, parameter in moved.model.named_parameters():
                 if name in direction:
                     parameter.add_(direction[name], alpha=step)
-            quotients.append((float(_total(moved)) - here) / step)
+            quotients.append((float(random_total(moved)) - here) / step)
     # On one of the sides a ReLU may change its sign: then the other one has the slope.
     quotient = min(quotients, key=lambda each: abs(each - expected))
     size = max(abs(expected), abs(quotient), 1e-3)
     require(abs(quotient - expected) <= _SLOPE * size, f"the gradient is {expected:.6g}, the slope {quotient:.6g}")
-
-
-def _total(bench: Bench) -> Tensor:
-    """A random linear function of all outputs and losses."""
-    rng = torch.Generator().manual_seed(1)
-    total = torch.stack([loss.sum() for loss in bench.encode().losses.values()] or [torch.zeros(())]).sum()
-    for hidden in bench.outputs().values():
-        total = total + (hidden * torch.randn(hidden.shape, generator=rng, dtype=hidden.dtype)).sum()
-    return total

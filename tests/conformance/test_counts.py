@@ -14,7 +14,7 @@ from sparsenmt.testing.cases import NORMS, Case, Plug, accepted
 from sparsenmt.testing.forced_gates import check_forced_gates
 from sparsenmt.testing.rules import READERS
 from tests.conformance.cases import plugs
-from tests.conformance.support import bench_or_skip, each, run
+from tests.conformance.support import bench_or_skip, each, has_first_examples, run
 
 FILTERS = [plug for plug in plugs() if plug.method.socket == "memory"]
 TRANSFORMS: list[tuple[Plug, ...]] = [(), *((plug,) for plug in accepted(plugs()) if plug.place in READERS)]
@@ -29,7 +29,7 @@ def cases() -> Iterator[Case]:
 CASES = list(cases())
 
 
-@each(CASES, fast=lambda case: case.has_first_examples)  # norms in turns
+@each(CASES, fast=has_first_examples)  # norms in turns
 def test_dense_with_zeros_equals_compacted_with_counts(case: Case) -> None:
     run(bench_or_skip(case), checks.check_compaction, checks.check_keys_read)
 

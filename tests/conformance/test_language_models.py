@@ -12,6 +12,7 @@ import pytest
 from sparsenmt.testing.cases import Case, accepted, fits_language_model, norm_of
 from sparsenmt.testing.language_models import check_language_model
 from tests.conformance.cases import plugs
+from tests.conformance.support import has_first_examples
 
 # Patterns by absolute positions and transforms by features of a source are tried; fixed heads know the end of a text.
 TRIED = [plug for plug in accepted(plugs()) if fits_language_model(Case((plug,)))]
@@ -27,7 +28,7 @@ CASES = [Case(chosen, norm_of(*chosen)) for chosen in [(), *((plug,) for plug in
 def marks(case: Case) -> tuple[pytest.MarkDecorator, ...]:
     if len(case.plugs) > 1 and any(plug.method.socket == "pattern" for plug in case.plugs):
         return (pytest.mark.slow,)
-    return () if len(case.plugs) < 2 and case.has_first_examples else (pytest.mark.thorough,)
+    return () if len(case.plugs) < 2 and has_first_examples(case) else (pytest.mark.thorough,)
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=str(case), marks=marks(case)) for case in CASES])

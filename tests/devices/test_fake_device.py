@@ -24,10 +24,8 @@ from sparsenmt.testing.cases import Case, Plug, accepted, fits_language_model
 from sparsenmt.testing.device import (
     ALLOWED,
     PARTS,
-    RUNS,
     Allowed,
     DeviceRun,
-    Part,
     prepare,
     run_parts,
     run_segments,
@@ -35,7 +33,7 @@ from sparsenmt.testing.device import (
 )
 from sparsenmt.testing.fake_device import CUDA, FakeDevice, Kind, WrongDeviceError
 from tests.conformance.cases import plugs
-from tests.conformance.support import each
+from tests.conformance.support import each, has_first_examples
 from tests.toys import tag_filter
 
 TOY = str(tag_filter.__file__)
@@ -67,7 +65,7 @@ def undeclared(found: Sequence[tuple[str, device.Counts]]) -> list[str]:
     return [line for part, counts in found for line in device.undeclared(counts, part, KNOWN)]
 
 
-@each(CASES, fast=lambda case: case.has_first_examples)
+@each(CASES, fast=has_first_examples)
 def test_every_method(case: Case) -> None:
     try:
         assert not undeclared(run_parts(case))
@@ -86,7 +84,7 @@ def test_what_is_allowed_happens() -> None:
     assert sorted(KNOWN.keys() - MET) == []
 
 
-PLANTS: Mapping[Part, tuple[type, str]] = {
+PLANTS: Mapping[str, tuple[type, str]] = {
     "encode": (Transformer, "encode"),
     "decode": (Transformer, "decode"),
     "loss": (Transformer, "project"),
@@ -106,7 +104,7 @@ def a_tensor_of_the_cpu(run: DeviceRun) -> None:
 
 @pytest.mark.parametrize("damage", [a_copy_to_the_cpu, a_tensor_of_the_cpu])
 @pytest.mark.parametrize("part", PARTS)
-def test_plants_are_found(part: Part, damage: Callable[[DeviceRun], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plants_are_found(part: str, damage: Callable[[DeviceRun], None], monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeDevice()
     move = prepare(Case((), "pre"), fake)
     with without_kernels(), fake.running():
@@ -123,9 +121,9 @@ def test_plants_are_found(part: Part, damage: Callable[[DeviceRun], None], monke
         monkeypatch.setattr(owner, name, damaged)
         if damage is a_tensor_of_the_cpu:
             with pytest.raises(WrongDeviceError, match="a_tensor_of_the_cpu"):
-                RUNS[part](run)
+                PARTS[part](run)
         else:
-            RUNS[part](run)
+            PARTS[part](run)
             assert any("a_copy_to_the_cpu" in line for line in undeclared([(part, fake.counts())]))
 
 
