@@ -172,22 +172,19 @@ def shares(rows: Sequence[Row]) -> list[Row]:
     return [Row(name, found.get(f"{what}: share of the device's rate"), "", what) for name, what in wanted.items()]
 
 
-def graphs(device: torch.device, given: argparse.Namespace) -> list[Row]:
-    """Time decoding with recorded steps, and compare the tokens a second with those of `speed`."""
+def graphs(device: torch.device, given: argparse.Namespace, rows: Sequence[Row]) -> list[Row]:
+    """Time decoding with recorded steps, and divide the tokens a second by those in the rows of `speed`."""
     if device.type != "cuda":
-        return [
-            Row(f"{GRAPHS}, {size:,} sentences", None, "ratio", "only on a CUDA device") for size in given.sentences
-        ]
-    before, own = os.environ.get(SWITCH), argparse.Namespace(**{**vars(given), "batch_tokens": []})
-    found = {}
-    for value in ("0", "1"):
-        os.environ[SWITCH] = value
-        found[value] = {row.what: row.value for row in speed(device, own) if row.what.endswith(": tokens")}
+        return [Row(GRAPHS, None, "ratio", "only on a CUDA device")]
+    before = os.environ.get(SWITCH)
+    os.environ[SWITCH] = "1"
+    found = speed(device, argparse.Namespace(**{**vars(given), "batch_tokens": []}))
     os.environ.pop(SWITCH) if before is None else os.environ.update({SWITCH: before})
+    plain = {row.what: row.value for row in rows}
     return [
-        Row(f"{GRAPHS}: {what.removesuffix(': tokens')}", recorded / value, "ratio")
-        for what, value in found["0"].items()
-        if value and (recorded := found["1"].get(what))
+        Row(f"{GRAPHS}: {row.what.removesuffix(': tokens')}", row.value / value, "ratio")
+        for row in found
+        if row.what.endswith(": tokens") and row.value and (value := plain.get(row.what))
     ]
 
 
@@ -215,7 +212,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     rows = [] if given.no_tests else conformance(given)
-    rows += [*speed(device, given), *graphs(device, given)]
+    rows += speed(device, given)
+    rows += graphs(device, given, rows)
     rows += shares(rows)
     rows += [] if given.no_scripts else [*peers(device, given), *scripts(device, given)]
     title = f"{name}, PyTorch {torch.__version__}, preset {given.preset}"

@@ -90,23 +90,23 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "api": (880, 0),
     "assemble": (1_800, 0),
     "commands": (3_510, 0),
-    "data": (9_700, 0),
+    "data": (9_730, 0),
     "decoding": (4_290, 0),
     "depth_selector": (1_090, 0),
-    "engine": (2_990, 0),
+    "engine": (2_980, 0),
     "evaluation": (3_190, 0),
     "export": (1_760, 0),
-    "importers": (3_270, 0),
+    "importers": (3_260, 0),
     "model": (4_855, 0),
-    "native": (2_750, 3_090),
+    "native": (2_735, 3_090),
     "plugins": (610, 0),
-    "process": (1_200, 0),
+    "process": (1_195, 0),
     "recipe": (4_220, 0),
     "report": (2_510, 0),
-    "sparsity": (3_710, 920),
+    "sparsity": (3_700, 920),
     "storage": (1_700, 0),
-    "testing": (3_250, 0),
-    "training": (3_010, 0),
+    "testing": (3_215, 0),
+    "training": (3_000, 0),
     "workflows": (13_215, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
@@ -134,7 +134,7 @@ BARS = {
 MISSING = "no such class"
 """The number of members of a class that is not there."""
 
-OPEN: dict[str, int | str] = {"lines": 79_210, "kernel_importers": 1}
+OPEN: dict[str, int | str] = {"lines": 79_160, "kernel_importers": 1}
 """Number -> its greatest value as long as it misses its bar. One that reaches its bar is taken out."""
 
 

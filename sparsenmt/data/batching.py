@@ -22,7 +22,6 @@ from sparsenmt.data.vocabulary import PAD
 from sparsenmt.process.devices import upload
 
 T = TypeVar("T")
-Ids = Sequence[int] | NDArray[np.integer]
 _POOL_BATCHES = 100  # batches in a pool: large enough for little padding, small enough to stay random
 
 
@@ -231,35 +230,31 @@ def collate(
         division: divides the sentences into other tokens, of this ``epoch``; None: they keep theirs.
         links: True: the word alignments of the pairs, too.
     """
-    examples = [
-        (corpus, datasets[corpus], index)
-        for corpus, index in zip(batch.dataset.tolist(), batch.index.tolist(), strict=True)
-    ]
-
-    def tokens(side: int, corpus: int, dataset: Dataset, index: int) -> Ids:
-        ids = dataset.target(index) if side else dataset.source(index)
-        if division is None:
-            return ids
-        return division.divided(side, ids, epoch=epoch, corpus=corpus, line=int(dataset.line_numbers[index]))
-
-    sources, targets = ([tokens(side, *each) for each in examples] for side in (0, 1))
-    if frame := frames.source:
-        sources = [frame.around([*row]) for row in sources]
-    source, source_valid = pad(sources)
+    source, source_valid = _read(batch, [(d.source_ids, d.source_offsets) for d in datasets])
+    target_output, target_valid = _read(batch, [(d.target_ids, d.target_offsets) for d in datasets])
+    if division is not None:
+        source, source_valid = _divided(0, (source, source_valid), datasets, batch, division, epoch)
+        target_output, target_valid = _divided(1, (target_output, target_valid), datasets, batch, division, epoch)
     features = {
-        name: pad([framed_feature(dataset.feature(name, index), frame) for _, dataset, index in examples])[0]
+        name: _read(batch, [(d.feature_values[name], d.source_offsets) for d in datasets])[0]
         for name in datasets[0].features
     }
-    target_output, target_valid = pad(targets)
     # Shifted right by BOS, or what the decoder begins with, a shorter row would keep its EOS: replace it by padding.
     target_input = torch.full_like(target_output, PAD)
     target_input[:, 0] = frames.target.start
     target_input[:, 1:] = target_output[:, :-1].masked_fill(~target_valid[:, 1:], PAD)
+    if frame := frames.source:
+        lengths = source_valid.sum(1).tolist()
+        features = {
+            name: pad([framed_feature(row[:end], frame) for row, end in zip(values.numpy(), lengths, strict=True)])[0]
+            for name, values in features.items()
+        }
+        source, source_valid = pad([frame.around(row[:end]) for row, end in zip(source.tolist(), lengths, strict=True)])
     if prefix := frames.target.prefix:
-        given = torch.tensor(prefix).expand(len(batch), -1)
-        target_input = torch.cat([target_input[:, :1], given, target_input[:, 1:]], 1)
-        target_output = torch.cat([torch.full_like(given, PAD), target_output], 1)
-        target_valid = torch.cat([torch.zeros_like(given, dtype=torch.bool), target_valid], 1)
+        rows = torch.tensor(prefix).expand(len(batch), -1)
+        target_input = torch.cat([target_input[:, :1], rows, target_input[:, 1:]], 1)
+        target_output = torch.cat([torch.full_like(rows, PAD), target_output], 1)
+        target_valid = torch.cat([torch.zeros_like(rows, dtype=torch.bool), target_valid], 1)
     return Batch(
         source=source,
         source_valid=source_valid,
@@ -267,7 +262,7 @@ def collate(
         target_input=target_input,
         target_output=target_output,
         target_valid=target_valid,
-        corpus=tuple(dataset.name for _, dataset, _ in examples),
+        corpus=tuple(datasets[number].name for number in batch.dataset.tolist()),
         indices=tuple(batch.index.tolist()),
         links=_links(datasets, batch, frames) if links else None,
     )
@@ -288,6 +283,48 @@ def framed_feature(values: NDArray[np.integer], frame: Frame) -> NDArray[np.inte
     if not frame:
         return values
     return np.pad(values, (len(frame.prefix), len(frame.suffix)), constant_values=values[-1])
+
+
+def _read(batch: IndexBatch, stores: Sequence[tuple[NDArray[np.integer], NDArray[np.int64]]]) -> tuple[Tensor, Tensor]:
+    """Read the examples of a batch from (values, offsets) of every dataset, padded as by `pad`."""
+    starts = np.zeros(len(batch), dtype=np.int64)
+    lengths = np.zeros(len(batch), dtype=np.int64)
+    members = [(number, np.flatnonzero(batch.dataset == number)) for number in np.unique(batch.dataset).tolist()]
+    for number, rows in members:
+        offsets = stores[number][1]
+        starts[rows] = offsets[batch.index[rows]]
+        lengths[rows] = offsets[batch.index[rows] + 1] - starts[rows]
+    columns = np.arange(lengths.max(initial=0))
+    valid = columns < lengths[:, None]
+    padded = np.full(valid.shape, PAD, dtype=np.int64)
+    for number, rows in members:
+        real = np.zeros_like(valid)
+        real[rows] = valid[rows]
+        padded[real] = stores[number][0][(starts[:, None] + columns)[real]]
+    return torch.from_numpy(padded), torch.from_numpy(valid)
+
+
+def _divided(
+    side: int,
+    padded: tuple[Tensor, Tensor],
+    datasets: Sequence[Dataset],
+    batch: IndexBatch,
+    division: SampledDivision,
+    epoch: int,
+) -> tuple[Tensor, Tensor]:
+    """Divide the sentences of a side anew; both before and after padded as by `pad`."""
+    if division.samplers[side] is None:
+        return padded
+    ids, lengths = padded[0].numpy(), padded[1].sum(1).tolist()
+    places = zip(batch.dataset.tolist(), batch.index.tolist(), strict=True)
+    return pad(
+        [
+            division.divided(
+                side, row[:end], epoch=epoch, corpus=corpus, line=int(datasets[corpus].line_numbers[index])
+            )
+            for row, end, (corpus, index) in zip(ids, lengths, places, strict=True)
+        ]
+    )
 
 
 def pad(rows: Sequence[ArrayLike]) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +90,7 @@ class Glossary:
         self._terms: dict[tuple[str, ...], dict[tuple[str, ...], Term]] = {}  # by words in lower case, by words
         self._longest, edges = 0, WordEdges.of(tokenizer)
         unspaced = language is not None and written_without_spaces(language)
-        segmented = _has_segmented_symbols(tokenizer)
+        segmented = cache(partial(_has_segmented_symbols, tokenizer))  # the whole vocabulary is read
         lines: dict[tuple[str, ...], int] = {}
         for number, line in enumerate(read_lines(path), start=1):
             if not line.strip():
@@ -99,7 +100,7 @@ class Glossary:
             if len(columns) != _COLUMNS or not all(columns):
                 hint = "Write a source term, one tab, and its target term."
                 raise UserError("the line does not have two columns", where=where, hint=hint)
-            behind = not segmented and (unspaced or is_symbol(columns[1][0]))
+            behind = (unspaced or is_symbol(columns[1][0])) and not segmented()
             words, tokens = _words(columns[0]), known_tokens(columns[1], tokenizer, most, where, behind=behind)
             if not tokens:
                 what = f"the target vocabulary has no token for '{printable(columns[1])}'"

@@ -18,7 +18,7 @@ from sparsenmt.engine.search_cache import Product, SearchCache
 from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.model.attention import AttentionStep
 from sparsenmt.model.embeddings import Positions
-from sparsenmt.model.memory import Memory
+from sparsenmt.model.kv_cache import KVCache
 from sparsenmt.model.transformer import Transformer
 
 SWITCH = "SPARSENMT_CUDA_GRAPHS"
@@ -53,20 +53,9 @@ class GraphEngine(TorchEngine):
         steps = [each for each in model.modules() if isinstance(each, AttentionStep) and each.site == "decoder_self"]
         self._fixes = bool(model.plan.encoder) and not any(each.special for each in steps)
 
-    def new_cache(
-        self,
-        memory: Memory,
-        *,
-        exits: Sequence[int] | None = None,
-        allowed: Tensor | None = None,
-        segment_memory: int | None = None,
-        at_once: bool = False,
-    ) -> SearchCache:
-        cache = super().new_cache(memory, exits=exits, allowed=allowed, segment_memory=segment_memory, at_once=at_once)
-        if self._fixes and not at_once:
-            weight = self._positions.weight
-            cache.kept = FixedCache.of(cache.kept, self._buckets, None if weight is None else len(weight))
-        return cache
+    def _searched(self, kept: KVCache) -> KVCache:
+        weight = self._positions.weight
+        return FixedCache.of(kept, self._buckets, None if weight is None else len(weight)) if self._fixes else kept
 
     @property
     def _positions(self) -> Positions:

@@ -65,7 +65,11 @@ class TorchEngine:
         if at_once:
             return SearchCache(KVCache(memory, stepwise=False), depth, at_once=True)
         kept = self.model.new_cache(memory, exits=depth, segment_memory=segment_memory, buffers=self._buffers)
-        return SearchCache(kept, depth, None if allowed is None else TokenLists.of(allowed))
+        return SearchCache(self._searched(kept), depth, None if allowed is None else TokenLists.of(allowed))
+
+    def _searched(self, kept: KVCache) -> KVCache:
+        """Return the cache that a search uses, of a new one."""
+        return kept
 
     def step(self, tokens: Tensor, cache: SearchCache) -> Tensor:
         kept = None if cache.at_once else cache.kept
