@@ -212,12 +212,12 @@ FORMULAS = (
     *mutants_of(
         "sparsenmt/sparsity/freq.py",
         "tests/sparsity/test_rules.py",
-        ("a rule that drops one frequent word less", "(ranks <= self.top)", "(ranks < self.top)"),
+        ("a rule that drops one frequent word less", "features[RANK] <= self.rank", "features[RANK] < self.rank"),
     ),
     *mutants_of(
         "sparsenmt/sparsity/inv_freq.py",
         "tests/sparsity/test_rules.py",
-        ("a rule that drops one rare word more", "ranks > self.above", "ranks >= self.above"),
+        ("a rule that drops the frequent words", "~self.is_frequent", "self.is_frequent"),
     ),
     *mutants_of(
         "sparsenmt/sparsity/group.py",
