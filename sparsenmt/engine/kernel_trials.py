@@ -199,9 +199,9 @@ def _encoder(found: Kernels, dtype: torch.dtype, size: int, wide: int, heads: in
 
 
 def _dropout(found: GradientKernels, dtype: torch.dtype) -> Trial:
-    x, draws, added = dropout_problem(_TRAINED_NUMBERS, dtype)
+    x, key, added = dropout_problem(_TRAINED_NUMBERS, dtype)
     dropped = LEVELS // 10
-    return lambda: found.drop(x, draws, dropped, added), lambda: plain_drop(x, draws, dropped, added)
+    return lambda: found.drop(x, key, dropped, added), lambda: plain_drop(x, key, dropped, added)
 
 
 def _loss(found: GradientKernels, dtype: torch.dtype, size: int) -> Trial:

@@ -5,15 +5,25 @@ Shapes: B sentences, H heads, Q queries, K keys, E head size, N rows, V vocabula
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from sparsenmt.model.operators import MatrixProduct, Operators
-from sparsenmt.native import onednn
+from sparsenmt.native import onednn, row_blocks
 from sparsenmt.native.gradients import KERNEL_DTYPES, HiddenKeys, attend, attends, gradient_kernels
+from sparsenmt.process.runtime import KEPT_KERNELS, KEPT_KERNELS_FP32, KEPT_KERNELS_IN_BLOCKS
 
 _MOST_KEYS = 256  # of short sentences
 _MOST_REACH = 1024  # of windows
+
+
+def kept_kernels(weight: Tensor) -> int:
+    """Return how many of oneDNN's kernels training keeps, by one of the model's weights: its dtype and device."""
+    if row_blocks.fits(weight):
+        return KEPT_KERNELS_IN_BLOCKS
+    return KEPT_KERNELS_FP32 if weight.dtype == torch.float32 else KEPT_KERNELS
 
 
 class TrainingOperators(Operators):
@@ -48,17 +58,19 @@ class TrainingOperators(Operators):
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Compute ``x @ weight.T + bias`` by the faster operators."""
-        return onednn.linear(x, weight, bias)
+        return row_blocks.linear(x, weight, bias) if row_blocks.fits(weight) else onednn.linear(x, weight, bias)
 
-    def drop(self, x: Tensor, draws: Tensor, dropped: int, added: Tensor | None) -> Tensor:
+    def drop(self, x: Tensor, key: int, dropped: int, added: Tensor | None) -> Tensor:
         """Compute `Operators.drop` by a kernel."""
         found = self._kernels if x.dtype in KERNEL_DTYPES and x.device.type == "cpu" and x.numel() else None
         if found is None or not found.choice.prefers("dropout", x.dtype):
-            return super().drop(x, draws, dropped, added)
-        return found.drop(x, draws, dropped, added)
+            return super().drop(x, key, dropped, added)
+        return found.drop(x, key, dropped, added)
 
     def product(self, weight: Tensor, rows: int, *, transposed: bool = False, inputs: int = 1) -> MatrixProduct:
         """Make the product with a weight, which oneDNN reorders here if that is faster."""
+        if row_blocks.fits(weight):
+            return partial(row_blocks.multiply, weight.detach() if transposed else weight.detach().t())
         return onednn.Product(weight, rows, transposed=transposed, inputs=inputs)
 
     def solve(self, logits: Tensor, target: Tensor, share: float) -> tuple[Tensor, Tensor] | None:

@@ -1,7 +1,8 @@
 """Dropout (Srivastava et al. 2014), faster than PyTorch's on a CPU.
 
-PyTorch draws a Bernoulli variable for each element, which takes a fifth of a small model's training step. Here one draw
-of 64 random bits decides for four elements, and an operator applies them.
+PyTorch draws a Bernoulli variable for each element, which takes a fifth of a small model's training step. Here its
+generator gives one key for a tensor, and a hash of key and place decides about each element: nothing is kept for the
+backward pass, and an operator computes hash and product in one pass.
 """
 
 from __future__ import annotations
@@ -16,27 +17,41 @@ from torch import Tensor
 LEVELS = 1 << 16
 """Values of the 16 random bits that decide about an element."""
 
-Drop = Callable[[Tensor, Tensor, int, Tensor | None], Tensor]
+Drop = Callable[[Tensor, int, int, Tensor | None], Tensor]
 """The operator `plain_drop`, or a faster one."""
 
-_ELEMENTS = 4  # share a draw
+
+def draw_key() -> int:
+    """A key of 64 random bits, signed, from PyTorch's generator."""
+    return int(torch.empty((), dtype=torch.int64).random_(-(2**63), None))
 
 
-def draw_bits(x: Tensor) -> Tensor:
-    """16 random bits for each element of x, flat, int16: they depend only on PyTorch's seed."""
-    draws = torch.empty(-(-x.numel() // _ELEMENTS), dtype=torch.int64).random_(-(2**63), None)
-    return draws.view(torch.int16)[: x.numel()]
+def draw_bits(key: int, count: int) -> Tensor:
+    """16 random bits for each of ``count`` places, int32: the upper ones of the hash lowbias32 (Wellons 2018)."""
+    x = torch.arange(count, dtype=torch.int32).mul_(_signed(0x9E3779B1)).bitwise_xor_(_signed(key))
+    x.bitwise_xor_(_upper(x, 16)).mul_(0x7FEB352D).add_(_signed(key >> 32))
+    return _upper(x.bitwise_xor_(_upper(x, 15)).mul_(_signed(0x846CA68B)), 16)
 
 
-def plain_drop(x: Tensor, draws: Tensor, dropped: int, added: Tensor | None = None) -> Tensor:
+def _signed(word: int) -> int:
+    """The lower 32 bits as a signed number."""
+    return (word + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def _upper(x: Tensor, bits: int) -> Tensor:
+    """Shift int32 numbers right by these bits, with zeros from the left."""
+    return (x >> bits).bitwise_and_((1 << 32 - bits) - 1)
+
+
+def plain_drop(x: Tensor, key: int, dropped: int, added: Tensor | None = None) -> Tensor:
     """Dropout of x, scaled to keep the expectation, plus a tensor of its shape.
 
     Args:
-        draws: 16 random bits for each number of x, flat, int16.
+        key: from `draw_key`; it and the place of a number in x decide about it.
         dropped: a number becomes zero with probability ``dropped`` / 65,536.
     """
-    keep = torch.ge(draws.view(x.shape), dropped - LEVELS // 2, out=torch.empty(x.shape, dtype=x.dtype))
-    kept = (x * keep).mul_(LEVELS / (LEVELS - dropped))
+    bits = draw_bits(key, x.numel()).view(x.shape)
+    kept = (x * torch.ge(bits, dropped, out=torch.empty(x.shape, dtype=x.dtype))).mul_(LEVELS / (LEVELS - dropped))
     return kept if added is None else kept.add_(added)
 
 
@@ -46,19 +61,17 @@ class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, residual: Tensor | None, dropped: int, drop: Drop) -> Tensor:
         """An element becomes zero with probability ``dropped`` / 65,536."""
-        ctx.dropped, ctx.drop, draws = dropped, drop, draw_bits(x)
-        ctx.save_for_backward(draws)
-        return drop(x, draws, dropped, residual)
+        ctx.dropped, ctx.drop, ctx.key = dropped, drop, draw_key()
+        return drop(x, ctx.key, dropped, residual)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        (draws,) = ctx.saved_tensors
         of_x, of_residual = ctx.needs_input_grad[:2]
-        dropped = ctx.drop(grads[0], draws, ctx.dropped, None) if of_x else None
+        dropped = ctx.drop(grads[0], ctx.key, ctx.dropped, None) if of_x else None
         return dropped, grads[0] if of_residual else None, None, None
 
 
-def _draws_bits(x: Tensor) -> bool:
+def _draws_keys(x: Tensor) -> bool:
     """Return True on a CPU, but for code that PyTorch compiles: that draws its own random numbers."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
@@ -71,7 +84,7 @@ def dropout(x: Tensor, probability: float, drop: Drop = plain_drop) -> Tensor:
     if not probability:
         return x
     dropped = round(probability * LEVELS)
-    if not _draws_bits(x) or dropped >= LEVELS:
+    if not _draws_keys(x) or dropped >= LEVELS:
         return F.dropout(x, probability)
     result: Tensor = _Dropout.apply(x, None, dropped, drop)  # type: ignore[no-untyped-call]
     return result
@@ -81,7 +94,7 @@ def add_with_dropout(residual: Tensor, x: Tensor, probability: float, drop: Drop
     """``residual + dropout(x)``, of the same shape and dtype, in one pass on a CPU."""
     dropped = round(probability * LEVELS)
     fits = 0 < dropped < LEVELS and residual.dtype == x.dtype and residual.shape == x.shape
-    if not (fits and _draws_bits(x)):
+    if not (fits and _draws_keys(x)):
         return residual + dropout(x, probability, drop)
     result: Tensor = _Dropout.apply(x, residual, dropped, drop)  # type: ignore[no-untyped-call]
     return result

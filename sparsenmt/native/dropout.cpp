@@ -1,4 +1,4 @@
-// Dropout by given random bits, and the residual that is added to it, in one pass. Built and checked by gradients.py.
+// Dropout by a hash of places, and the residual that is added to it, in one pass. Built and checked by gradients.py.
 
 #include "elements.h"
 
@@ -7,55 +7,61 @@ namespace {
 
 constexpr int64_t kPart = 1 << 12;  // numbers that a thread takes at a time, a multiple of kLanes
 
-typedef int16_t Draws __attribute__((vector_size(2 * kLanes)));
-
-// kLanes numbers: x times 0 or the scale, plus `added` (or null). A product, not a choice: NaN stays NaN.
-template <class Number>
-void drop_vector(const Number* x, const Number* added, const int16_t* draws, int threshold, float scale, Number* out) {
-  Draws drawn;
-  std::memcpy(&drawn, draws, sizeof drawn);
-  const Floats factors = __builtin_convertvector(drawn, Ints) < threshold ? Floats{} : all(scale);
-  Floats kept = load_from(x) * factors;
-  if (added) kept += load_from(added);
-  store_to(out, kept);
-}
-
-// The last numbers, fewer than kLanes.
-template <class Number>
-void drop_rest(const Number* x, const Number* added, const int16_t* draws, int64_t count, int threshold, float scale,
-               Number* out) {
-  Number numbers[kLanes] = {}, more[kLanes] = {};
-  int16_t bits[kLanes] = {};
-  std::memcpy(numbers, x, sizeof *x * count);
-  if (added) std::memcpy(more, added, sizeof *x * count);
-  std::memcpy(bits, draws, sizeof *bits * count);
-  drop_vector(numbers, added ? more : nullptr, bits, threshold, scale, numbers);
-  std::memcpy(out, numbers, sizeof *x * count);
+// 16 random bits for each of kLanes places, as model/dropout.py: the hash lowbias32 (Wellons 2018) with a key.
+inline Ints draw(int64_t place, uint64_t key) {
+  Bits x = {};
+  for (int lane = 0; lane < static_cast<int>(kLanes); lane++) x[lane] = static_cast<uint32_t>(place) + lane;
+  x = x * 0x9e3779b1u ^ static_cast<uint32_t>(key);
+  x = (x ^ x >> 16) * 0x7feb352du + static_cast<uint32_t>(key >> 32);
+  return __builtin_convertvector((x ^ x >> 15) * 0x846ca68bu >> 16, Ints);
 }
 
 template <class Number>
-void drop(const Number* x, const Number* added, const int16_t* draws, int64_t count, int threshold, float scale,
-          Number* out, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-  for (int64_t part = 0; part < (count + kPart - 1) / kPart; part++) {
-    const int64_t end = count < (part + 1) * kPart ? count : (part + 1) * kPart;
-    int64_t i = part * kPart;
-    for (; i + kLanes <= end; i += kLanes)
-      drop_vector(x + i, added ? added + i : nullptr, draws + i, threshold, scale, out + i);
-    if (i < end) drop_rest(x + i, added ? added + i : nullptr, draws + i, end - i, threshold, scale, out + i);
+struct Dropout {
+  const Number *x, *added;  // added: or null
+  uint64_t key;
+  int dropped;
+  float scale;
+  Number* out;
+
+  // kLanes numbers: x times 0 or the scale, plus `added`. A product, not a choice: NaN stays NaN.
+  void take(const Number* from, const Number* more, int64_t place, Number* to) const {
+    const Floats factors = draw(place, key) < dropped ? Floats{} : all(scale);
+    Floats kept = load_from(from) * factors;
+    if (more) kept += load_from(more);
+    store_to(to, kept);
   }
+
+  void take(int64_t first, int64_t end) const {
+    int64_t i = first;
+    for (; i + kLanes <= end; i += kLanes) take(x + i, added ? added + i : nullptr, i, out + i);
+    if (i == end) return;
+    Number numbers[kLanes] = {}, more[kLanes] = {};
+    std::memcpy(numbers, x + i, sizeof *x * (end - i));
+    if (added) std::memcpy(more, added + i, sizeof *x * (end - i));
+    take(numbers, added ? more : nullptr, i, numbers);
+    std::memcpy(out + i, numbers, sizeof *x * (end - i));
+  }
+};
+
+template <class Number>
+void drop(const Dropout<Number>& dropout, int64_t count, int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+  for (int64_t part = 0; part < (count + kPart - 1) / kPart; part++)
+    dropout.take(part * kPart, count < (part + 1) * kPart ? count : (part + 1) * kPart);
 }
 
 }  // namespace
 }  // namespace sparsenmt
 
-// x, added (or null), draws and out: `count` numbers each. A number becomes zero where its draw is below the threshold.
-extern "C" void sparsenmt_drop(const void* x, const void* added, int bf16, const int16_t* draws, int64_t count,
-                               int threshold, float scale, void* out, int threads) {
+// x, added (or null) and out: `count` numbers each. A number becomes zero where its 16 random bits are below `dropped`.
+extern "C" void sparsenmt_drop(const void* x, const void* added, int bf16, uint64_t key, int64_t count, int dropped,
+                               float scale, void* out, int threads) {
   using namespace sparsenmt;
-  if (bf16)
-    return drop(static_cast<const Bf16*>(x), static_cast<const Bf16*>(added), draws, count, threshold, scale,
-                static_cast<Bf16*>(out), threads);
-  drop(static_cast<const float*>(x), static_cast<const float*>(added), draws, count, threshold, scale,
-       static_cast<float*>(out), threads);
+  const auto as = [&](auto* of) {
+    using Number = std::remove_pointer_t<decltype(of)>;
+    drop(Dropout<Number>{static_cast<const Number*>(x), static_cast<const Number*>(added), key, dropped, scale,
+                         static_cast<Number*>(out)}, count, threads);
+  };
+  bf16 ? as(static_cast<Bf16*>(nullptr)) : as(static_cast<float*>(nullptr));
 }

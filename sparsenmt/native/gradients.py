@@ -35,7 +35,7 @@ _CHECKED_ATTENTION = (
 """Queries, keys, causal, reach."""
 _POINTER, _NUMBER, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 _FUNCTIONS = {
-    "sparsenmt_drop": [_POINTER, _POINTER, _NUMBER, _POINTER, _SIZE, _NUMBER, ctypes.c_float, _POINTER, _NUMBER],
+    "sparsenmt_drop": [_POINTER, _POINTER, _NUMBER, _SIZE, _SIZE, _NUMBER, ctypes.c_float, _POINTER, _NUMBER],
 }
 _ALLOCATING = {
     "sparsenmt_loss": [_POINTER, _NUMBER, _SIZE, _SIZE, _POINTER, ctypes.c_float, _POINTER, _POINTER, _NUMBER],
@@ -124,13 +124,8 @@ class GradientKernels(LoadedLibrary):
         of_q, of_k, of_v = (each.transpose(1, 2) for each in found)
         return of_q, of_k, of_v
 
-    def drop(self, x: Tensor, draws: Tensor, dropped: int, added: Tensor | None) -> Tensor:
-        """Dropout of x, scaled to keep the expectation, plus ``added`` of its shape.
-
-        Args:
-            draws: 16 random bits for each number of x, flat, int16.
-            dropped: a number becomes zero with probability ``dropped`` / 65,536.
-        """
+    def drop(self, x: Tensor, key: int, dropped: int, added: Tensor | None) -> Tensor:
+        """Compute `sparsenmt.model.dropout.plain_drop`: the same numbers become zero."""
         check(x.dtype in KERNEL_DTYPES, _NUMBERS)
         x, added = x.contiguous(), None if added is None else added.contiguous()
         result = torch.empty_like(x)
@@ -138,8 +133,7 @@ class GradientKernels(LoadedLibrary):
             address(x, x.dtype, *x.shape),
             None if added is None else address(added, x.dtype, *x.shape),
             x.dtype == torch.bfloat16,
-            address(draws, torch.int16, x.numel()),
-            *(x.numel(), dropped - _LEVELS // 2, _LEVELS / (_LEVELS - dropped)),
+            *(key, x.numel(), dropped, _LEVELS / (_LEVELS - dropped)),
             address(result, x.dtype, *x.shape),
             self._threads(x.numel()),
         )
@@ -281,17 +275,24 @@ def _loss_error(found: GradientKernels, dtype: torch.dtype) -> float:
     return worst
 
 
-def dropout_problem(count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """x, draws and added for `GradientKernels.drop`: ``count`` numbers each."""
-    draws = (torch.arange(count) * 12345 % _LEVELS - _LEVELS // 2).to(torch.int16)
-    return numbers(count).to(dtype), draws, numbers(count, speed=1.3).to(dtype)
+def dropout_problem(count: int, dtype: torch.dtype) -> tuple[Tensor, int, Tensor]:
+    """x, key and added for `GradientKernels.drop`: ``count`` numbers each."""
+    return numbers(count).to(dtype), 0x123456789ABCDEF, numbers(count, speed=1.3).to(dtype)
 
 
 def _dropout_error(found: GradientKernels, dtype: torch.dtype) -> float:
     worst, dropped = 0.0, 20000
-    for count in (3, 9001):
-        x, draws, added = dropout_problem(count, dtype)
-        kept = torch.where(draws < dropped - _LEVELS // 2, 0.0, x.double() * (_LEVELS / (_LEVELS - dropped)))
+    for count in (3, 501):
+        x, key, added = dropout_problem(count, dtype)
+        becomes_zero = torch.tensor([_bits(key, place) < dropped for place in range(count)])
+        kept = torch.where(becomes_zero, 0.0, x.double() * (_LEVELS / (_LEVELS - dropped)))
         for more, expected in ((None, kept), (added, kept + added)):
-            worst = max(worst, distance(found.drop(x, draws, dropped, more), expected, relative=True))
+            worst = max(worst, distance(found.drop(x, key, dropped, more), expected, relative=True))
     return worst
+
+
+def _bits(key: int, place: int) -> int:
+    """The 16 random bits of a place, as `sparsenmt.model.dropout.draw_bits`."""
+    x = (place * 0x9E3779B1 ^ key) % (1 << 32)
+    x = ((x ^ x >> 16) * 0x7FEB352D + (key >> 32)) % (1 << 32)
+    return (x ^ x >> 15) * 0x846CA68B % (1 << 32) >> 16

@@ -49,13 +49,14 @@ def check_thread_variable() -> None:
             )
 
 
-KEPT_KERNELS, KEPT_KERNELS_FP32 = 16, 64
+KEPT_KERNELS, KEPT_KERNELS_FP32, KEPT_KERNELS_IN_BLOCKS = 16, 64, 128
 """Kernels of a shape that oneDNN and PyTorch's layer above it keep; their default is 1,024 each.
 
 Batches have many shapes, and every kernel keeps memory of its own, all over the heap: with the default, training in
 bf16 grows by a third in 60 updates. The layers of one batch use the same kernels, so that few are enough: with 16 an
 update in bf16 makes about as many as with any number. In fp32 oneDNN computes fewer of the products: there are kernels
-for all numbers of rows that come, and while they stay, the heap around them does, too (docs/records/experiments.md).
+for all numbers of rows that come, and while they stay, the heap around them does, too (docs/records/experiments.md). In
+blocks of rows (`native.row_blocks`) all products but those of attention have some ninety shapes, which stay as well.
 """
 _limits: dict[str, str] = {}  # variables that were set here
 

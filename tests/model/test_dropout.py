@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sparsenmt.model.dropout import dropout
+from sparsenmt.model.dropout import draw_bits, dropout
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
@@ -14,7 +14,7 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 @pytest.mark.parametrize("probability", [0.1, 0.3, 0.9])
 def test_zeros_come_with_the_probability_and_the_rest_is_scaled(dtype: torch.dtype, probability: float) -> None:
     torch.manual_seed(0)
-    x = torch.ones(501, 403, dtype=dtype)  # not a multiple of the elements of a draw
+    x = torch.ones(501, 403, dtype=dtype)
     y = dropout(x, probability)
     assert y.dtype == dtype and y.shape == x.shape
     n = x.numel()
@@ -53,12 +53,27 @@ def test_a_seed_fixes_it_for_any_number_of_threads() -> None:
 
 
 def test_neighbours_and_repeats_are_independent() -> None:
-    """Four elements share a draw: their masks must not be correlated."""
+    """A hash decides about each place: neighbours, and the same places under other keys, must not be correlated."""
     torch.manual_seed(3)
     kept = (dropout(torch.ones(1 << 18), 0.5) != 0).double() - 0.5
     for distance in (1, 2, 3, 4, 8):
         correlation = float((kept[:-distance] * kept[distance:]).mean()) * 4
         assert abs(correlation) < 5 / (1 << 18) ** 0.5
+    for key in (0, 1, 1 << 31, 1 << 32, -1):  # keys that differ by one bit from the next
+        one, other = ((draw_bits(each, 1 << 18) >= 1 << 15).double() - 0.5 for each in (key, key ^ 1))
+        assert abs(float((one * other).mean()) * 4) < 5 / (1 << 18) ** 0.5
+
+
+def test_bits_are_those_of_the_hash() -> None:
+    """Against whole numbers of Python, all bits of which count."""
+    word = 1 << 32
+    for key in (0, 5, -1, 0x123456789ABCDEF, -(1 << 63)):
+        expected = []
+        for place in range(100):
+            x = (place * 0x9E3779B1 ^ key) % word
+            x = ((x ^ x >> 16) * 0x7FEB352D + (key >> 32)) % word
+            expected.append((x ^ x >> 15) * 0x846CA68B % word >> 16)
+        assert draw_bits(key, 100).tolist() == expected
 
 
 def test_nothing_or_everything() -> None:

@@ -32,7 +32,7 @@ from sparsenmt.data.text_sides import TextSides
 from sparsenmt.data.tokenizers.frame import NO_FRAMES, FramePair
 from sparsenmt.data.tokenizers.sampled_division import SampledDivision
 from sparsenmt.engine.numerics import numerics, numerics_changes
-from sparsenmt.engine.training_operators import TrainingOperators
+from sparsenmt.engine.training_operators import TrainingOperators, kept_kernels
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_tokenizer
 from sparsenmt.evaluation.scorer import ScoringOptions
@@ -44,7 +44,7 @@ from sparsenmt.model.transformer import Transformer
 from sparsenmt.process.devices import deterministic_algorithms, pick_device, use_threads
 from sparsenmt.process.interrupts import resumable
 from sparsenmt.process.progress import notify
-from sparsenmt.process.runtime import KEPT_KERNELS, KEPT_KERNELS_FP32, limit_kernel_caches
+from sparsenmt.process.runtime import limit_kernel_caches
 from sparsenmt.process.workers import Workers
 from sparsenmt.recipe.load import RecipeLike
 from sparsenmt.recipe.resolve import Overrides
@@ -323,12 +323,12 @@ def make_trainer(
     else:
         task = LanguageModelTask(model, _streams(recipe, data), options, workers, device)
     dtype = pick_dtype(options.compute_dtype, device)
-    limit_kernel_caches(KEPT_KERNELS_FP32 if dtype == torch.float32 else KEPT_KERNELS)
     if options.compile:  # of PyTorch's operators: it cannot look into others
         compile_blocks(model, lambda message: notify(f"warning: {message}"))
     else:
         use_operators(model, TrainingOperators(device))
     weights = MasterWeights(model, dtype)
+    limit_kernel_caches(kept_kernels(model.output_table))
     trainer = Trainer(
         model,
         weights,
