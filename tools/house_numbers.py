@@ -93,12 +93,12 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "data": (9_730, 0),
     "decoding": (4_290, 0),
     "depth_selector": (1_090, 0),
-    "engine": (2_980, 0),
+    "engine": (2_985, 0),
     "evaluation": (3_190, 0),
     "export": (1_760, 0),
     "importers": (3_260, 0),
-    "model": (4_855, 0),
-    "native": (2_735, 3_090),
+    "model": (4_865, 0),
+    "native": (2_865, 3_085),
     "plugins": (610, 0),
     "process": (1_195, 0),
     "recipe": (4_220, 0),
@@ -134,7 +134,7 @@ BARS = {
 MISSING = "no such class"
 """The number of members of a class that is not there."""
 
-OPEN: dict[str, int | str] = {"lines": 79_160, "kernel_importers": 1}
+OPEN: dict[str, int | str] = {"lines": 79_311, "kernel_importers": 1}
 """Number -> its greatest value as long as it misses its bar. One that reaches its bar is taken out."""
 
 

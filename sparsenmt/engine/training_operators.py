@@ -5,15 +5,13 @@ Shapes: B sentences, H heads, Q queries, K keys, E head size, N rows, V vocabula
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 from torch import Tensor
 
 from sparsenmt.model.operators import MatrixProduct, Operators
 from sparsenmt.native import onednn, row_blocks
 from sparsenmt.native.gradients import KERNEL_DTYPES, HiddenKeys, attend, attends, gradient_kernels
-from sparsenmt.process.runtime import KEPT_KERNELS, KEPT_KERNELS_FP32, KEPT_KERNELS_IN_BLOCKS
+from sparsenmt.process.runtime import KEPT_KERNELS, RETURNING_KERNELS
 
 _MOST_KEYS = 256  # of short sentences
 _MOST_REACH = 1024  # of windows
@@ -21,9 +19,7 @@ _MOST_REACH = 1024  # of windows
 
 def kept_kernels(weight: Tensor) -> int:
     """Return how many of oneDNN's kernels training keeps, by one of the model's weights: its dtype and device."""
-    if row_blocks.fits(weight):
-        return KEPT_KERNELS_IN_BLOCKS
-    return KEPT_KERNELS_FP32 if weight.dtype == torch.float32 else KEPT_KERNELS
+    return RETURNING_KERNELS if weight.dtype == torch.float32 or row_blocks.fits(weight) else KEPT_KERNELS
 
 
 class TrainingOperators(Operators):
@@ -69,9 +65,8 @@ class TrainingOperators(Operators):
 
     def product(self, weight: Tensor, rows: int, *, transposed: bool = False, inputs: int = 1) -> MatrixProduct:
         """Make the product with a weight, which oneDNN reorders here if that is faster."""
-        if row_blocks.fits(weight):
-            return partial(row_blocks.multiply, weight.detach() if transposed else weight.detach().t())
-        return onednn.Product(weight, rows, transposed=transposed, inputs=inputs)
+        make = row_blocks.product if row_blocks.fits(weight) else onednn.Product
+        return make(weight, rows, transposed=transposed, inputs=inputs)
 
     def solve(self, logits: Tensor, target: Tensor, share: float) -> tuple[Tensor, Tensor] | None:
         """Solve as `Operators.solve`, by a kernel."""

@@ -26,14 +26,12 @@ struct Dropout {
 
   // kLanes numbers: x times 0 or the scale, plus `added`. A product, not a choice: NaN stays NaN.
   void take(const Number* from, const Number* more, int64_t place, Number* to) const {
-    const Floats factors = draw(place, key) < dropped ? Floats{} : all(scale);
-    Floats kept = load_from(from) * factors;
+    Floats kept = load_from(from) * (draw(place, key) < dropped ? Floats{} : all(scale));
     if (more) kept += load_from(more);
     store_to(to, kept);
   }
 
-  void take(int64_t first, int64_t end) const {
-    int64_t i = first;
+  void take(int64_t i, int64_t end) const {
     for (; i + kLanes <= end; i += kLanes) take(x + i, added ? added + i : nullptr, i, out + i);
     if (i == end) return;
     Number numbers[kLanes] = {}, more[kLanes] = {};
@@ -45,7 +43,10 @@ struct Dropout {
 };
 
 template <class Number>
-void drop(const Dropout<Number>& dropout, int64_t count, int threads) {
+void drop(const void* x, const void* added, uint64_t key, int64_t count, int dropped, float scale, void* out,
+          int threads) {
+  const Dropout<Number> dropout{static_cast<const Number*>(x), static_cast<const Number*>(added), key, dropped, scale,
+                                static_cast<Number*>(out)};
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
   for (int64_t part = 0; part < (count + kPart - 1) / kPart; part++)
     dropout.take(part * kPart, count < (part + 1) * kPart ? count : (part + 1) * kPart);
@@ -58,10 +59,5 @@ void drop(const Dropout<Number>& dropout, int64_t count, int threads) {
 extern "C" void sparsenmt_drop(const void* x, const void* added, int bf16, uint64_t key, int64_t count, int dropped,
                                float scale, void* out, int threads) {
   using namespace sparsenmt;
-  const auto as = [&](auto* of) {
-    using Number = std::remove_pointer_t<decltype(of)>;
-    drop(Dropout<Number>{static_cast<const Number*>(x), static_cast<const Number*>(added), key, dropped, scale,
-                         static_cast<Number*>(out)}, count, threads);
-  };
-  bf16 ? as(static_cast<Bf16*>(nullptr)) : as(static_cast<float*>(nullptr));
+  (bf16 ? drop<Bf16> : drop<float>)(x, added, key, count, dropped, scale, out, threads);
 }

@@ -10,6 +10,7 @@ Shapes: N rows, `in` and `out` the sizes of a weight (out, in).
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,8 +33,7 @@ _NAMES = {
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return ``x @ weight.T + bias``, as `F.linear`: x (..., in), weight (out, in), bias (out)."""
     if torch.is_grad_enabled() and x.requires_grad | weight.requires_grad and _suits(weight, _rows(x)):
-        result: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-        return result
+        return trained_linear(x, weight, bias, Product, lambda given, x: given.t() @ x)
     return F.linear(x, weight, bias)
 
 
@@ -64,14 +64,32 @@ class Product:
         return torch.addmm(bias, x, self._matrix.t(), out=out)
 
 
+def trained_linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    product: Callable[..., Callable[..., Tensor]],
+    sum_of_rows: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Return ``x @ weight.T + bias``, whose gradients are computed by these operators.
+
+    Args:
+        product: makes the product with a weight, as `Product`: that of the output and that of the gradient of x.
+        sum_of_rows: given (N, out), x (N, in) -> given.T @ x, (out, in).
+    """
+    result: Tensor = _Linear.apply(x, weight, bias, product, sum_of_rows)  # type: ignore[no-untyped-call]
+    return result
+
+
 class _Linear(torch.autograd.Function):
-    """The linear layer: the output and the gradient of the input by `Product`."""
+    """The linear layer of `trained_linear`."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, product: Any, sum_of_rows: Any) -> Tensor:
         """x (..., in) -> (..., out)."""
         ctx.save_for_backward(x, weight)
-        rows = Product(weight, _rows(x))(x.reshape(-1, x.shape[-1]), bias)
+        ctx.product, ctx.sum_of_rows = product, sum_of_rows
+        rows = product(weight, _rows(x))(x.reshape(-1, x.shape[-1]), bias)
         # Of a view that is made here, autograd would refuse a ReLU in place.
         shaped: Tensor = torch.ops.aten._unsafe_view(rows, [*x.shape[:-1], rows.shape[1]])
         return shaped
@@ -80,11 +98,12 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         x, weight = ctx.saved_tensors
         given = grads[0].reshape(-1, weight.shape[0])  # (N, out)
-        of_x, of_weight, of_bias = ctx.needs_input_grad
+        of_x, of_weight, of_bias, *_ = ctx.needs_input_grad
         return (
-            Product(weight, len(given), transposed=True)(given).view(x.shape) if of_x else None,
-            given.t() @ x.reshape(-1, weight.shape[1]) if of_weight else None,
+            ctx.product(weight, len(given), transposed=True)(given).view(x.shape) if of_x else None,
+            ctx.sum_of_rows(given, x.reshape(-1, weight.shape[1])).to(weight.dtype) if of_weight else None,
             given.sum(0) if of_bias else None,
+            *(None, None),
         )
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from sparsenmt.native.address import address
 from sparsenmt.native.agreement import distance, numbers
 from sparsenmt.native.instruction_sets import usable_sets
 from sparsenmt.native.library import wanted
+from sparsenmt.native.onednn import trained_linear
 
 _WHOLE, _GRAIN, _FEW = 512, 128, 64  # rows; few are multiplied as they are
 _ROW_MAJOR, _PLAIN, _TRANSPOSED = 101, 111, 112  # of CBLAS
@@ -32,8 +35,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return ``x @ weight.T + bias``, as `F.linear`: x (..., in), weight (out, in), bias (out)."""
     if not fits(weight) or torch.compiler.is_compiling():
         return F.linear(x, weight, bias)
-    result: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-    return result
+    return trained_linear(x, weight, bias, product, sum_of_rows)
 
 
 def fits(weight: Tensor) -> bool:
@@ -61,28 +63,9 @@ def _multiply(x: Tensor, matrix: Tensor, bias: Tensor | None, out: Tensor | None
     return torch.mm(x, matrix, out=out) if bias is None else torch.addmm(bias, x, matrix, out=out)
 
 
-class _Linear(torch.autograd.Function):
-    """The linear layer, with a gradient of the weight that is summed in fp32."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """x (..., in) -> (..., out)."""
-        ctx.save_for_backward(x, weight)
-        rows = multiply(weight.t(), x.reshape(-1, x.shape[-1]), bias)
-        # Of a view that is made here, autograd would refuse a ReLU in place.
-        shaped: Tensor = torch.ops.aten._unsafe_view(rows, [*x.shape[:-1], rows.shape[1]])
-        return shaped
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        x, weight = ctx.saved_tensors
-        given = grads[0].reshape(-1, weight.shape[0])  # (N, out)
-        of_x, of_weight, of_bias = ctx.needs_input_grad
-        return (
-            multiply(weight, given).view(x.shape) if of_x else None,
-            sum_of_rows(given, x.reshape(-1, weight.shape[1])).to(weight.dtype) if of_weight else None,
-            given.sum(0) if of_bias else None,
-        )
+def product(weight: Tensor, rows: int, *, transposed: bool = False, inputs: int = 1) -> Callable[..., Tensor]:
+    """Make the product with a weight, as `onednn.Product`; nothing depends on the numbers of rows and inputs."""
+    return partial(multiply, weight.detach() if transposed else weight.detach().t())
 
 
 def sum_of_rows(given: Tensor, x: Tensor) -> Tensor:

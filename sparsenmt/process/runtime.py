@@ -49,8 +49,8 @@ def check_thread_variable() -> None:
             )
 
 
-KEPT_KERNELS, KEPT_KERNELS_FP32, KEPT_KERNELS_IN_BLOCKS = 16, 64, 128
-"""Kernels of a shape that oneDNN and PyTorch's layer above it keep; their default is 1,024 each.
+KEPT_KERNELS, RETURNING_KERNELS = 16, 64
+"""Kernels of a shape that oneDNN and PyTorch's layer above it keep, and how many where shapes return; default: 1,024.
 
 Batches have many shapes, and every kernel keeps memory of its own, all over the heap: with the default, training in
 bf16 grows by a third in 60 updates. The layers of one batch use the same kernels, so that few are enough: with 16 an

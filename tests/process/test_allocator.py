@@ -13,7 +13,7 @@ import torch
 import sparsenmt
 from sparsenmt.process import allocator, resident_memory, runtime
 from sparsenmt.process.allocator import HeapTrimmer
-from sparsenmt.process.runtime import KEPT_KERNELS_FP32, keep_freed_memory, limit_kernel_caches, share_heap, trim_heap
+from sparsenmt.process.runtime import RETURNING_KERNELS, keep_freed_memory, limit_kernel_caches, share_heap, trim_heap
 
 
 def resident() -> int:
@@ -163,5 +163,5 @@ def test_kernels_are_limited_again_but_not_where_the_environment_sets_their_numb
     monkeypatch.setattr(runtime, "_limits", {})
     limit_kernel_caches()
     assert [os.environ[name] for name in names] == ["7", "16"]
-    limit_kernel_caches(KEPT_KERNELS_FP32)
+    limit_kernel_caches(RETURNING_KERNELS)
     assert [os.environ[name] for name in names] == ["7", "64"]
