@@ -241,6 +241,7 @@ PATHS: dict[str, FastPath] = {
     "few kept kernels": FastPath(
         ("base", "train", "train_bf16"), "process/runtime.py:limit_kernel_caches", {"without": ["limit_kernel_caches"]}
     ),
+    "blocks of rows": FastPath(("train_bf16",), "native/row_blocks.py", answers(False, "native.row_blocks:_pays")),
     "threads that sleep early": FastPath(
         ("base", "student", "train"), "process/runtime.py:limit_thread_spinning", {"without": ["limit_thread_spinning"]}
     ),
