@@ -97,17 +97,17 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "evaluation": (3_190, 0),
     "export": (1_760, 0),
     "importers": (3_260, 0),
-    "model": (4_865, 0),
-    "native": (2_865, 3_085),
+    "model": (4_880, 0),
+    "native": (2_860, 3_085),
     "plugins": (610, 0),
     "process": (1_195, 0),
     "recipe": (4_220, 0),
     "report": (2_510, 0),
     "sparsity": (3_700, 920),
-    "storage": (1_700, 0),
+    "storage": (1_685, 0),
     "testing": (3_215, 0),
     "training": (3_000, 0),
-    "workflows": (13_215, 0),
+    "workflows": (13_210, 0),
 }
 """Package -> the most lines of Python and of C++ in it, fixed for a release: what needs more says what it removes."""
 

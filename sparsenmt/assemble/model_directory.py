@@ -67,7 +67,7 @@ from sparsenmt.storage.records import (
     typed,
 )
 from sparsenmt.storage.revision import git_revision
-from sparsenmt.storage.tensors import count_elements, load_tensors, read_header, save_tensors
+from sparsenmt.storage.tensors import load_tensors, read_header, save_tensors, tensor_sizes
 from sparsenmt.storage.versions import Version, check_version, directory_version, read_consistently
 from sparsenmt.strategy import STRATEGIES
 
@@ -480,7 +480,7 @@ def weights_digest(directory: Path) -> str:
 
 def parameter_count(directory: Path) -> int:
     """Return the number of a model's parameters without reading them; tied tables are saved, and counted, once."""
-    return count_elements(directory / WEIGHTS, hint=WEIGHTS_HINT)
+    return sum(elements for elements, _ in tensor_sizes(directory / WEIGHTS, hint=WEIGHTS_HINT).values())
 
 
 def check_owner(directory: Path, owner: str) -> None:

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.model.dropout import LEVELS, plain_drop
+from sparsenmt.model.dropout import LEVELS, Draws, plain_drop
 from sparsenmt.native import encoder, onednn, steps
 from sparsenmt.native.agreement import numbers
 from sparsenmt.native.choice import class_name
@@ -200,8 +200,8 @@ def _encoder(found: Kernels, dtype: torch.dtype, size: int, wide: int, heads: in
 
 def _dropout(found: GradientKernels, dtype: torch.dtype) -> Trial:
     x, key, added = dropout_problem(_TRAINED_NUMBERS, dtype)
-    dropped = LEVELS // 10
-    return lambda: found.drop(x, key, dropped, added), lambda: plain_drop(x, key, dropped, added)
+    dropped, count = LEVELS // 10, x.numel()
+    return lambda: found.drop(x, key, dropped, added), lambda: plain_drop(x, Draws(key, count), dropped, added)
 
 
 def _loss(found: GradientKernels, dtype: torch.dtype, size: int) -> Trial:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sparsenmt.model.dropout import Draws
 from sparsenmt.model.operators import MatrixProduct, Operators
 from sparsenmt.native import onednn, row_blocks
 from sparsenmt.native.gradients import KERNEL_DTYPES, HiddenKeys, attend, attends, gradient_kernels
 from sparsenmt.process.runtime import KEPT_KERNELS, RETURNING_KERNELS
 
-_MOST_KEYS = 256  # of short sentences
-_MOST_REACH = 1024  # of windows
+_MOST_KEYS, _MOST_REACH = 256, 1024  # of short sentences, of windows
 
 
 def kept_kernels(weight: Tensor) -> int:
@@ -56,15 +56,15 @@ class TrainingOperators(Operators):
         """Compute ``x @ weight.T + bias`` by the faster operators."""
         return row_blocks.linear(x, weight, bias) if row_blocks.fits(weight) else onednn.linear(x, weight, bias)
 
-    def drop(self, x: Tensor, key: int, dropped: int, added: Tensor | None) -> Tensor:
+    def drop(self, x: Tensor, draws: Draws, dropped: int, added: Tensor | None) -> Tensor:
         """Compute `Operators.drop` by a kernel."""
         found = self._kernels if x.dtype in KERNEL_DTYPES and x.device.type == "cpu" and x.numel() else None
         if found is None or not found.choice.prefers("dropout", x.dtype):
-            return super().drop(x, key, dropped, added)
-        return found.drop(x, key, dropped, added)
+            return super().drop(x, draws, dropped, added)
+        return found.drop(x, draws.key, dropped, added)
 
     def product(self, weight: Tensor, rows: int, *, transposed: bool = False, inputs: int = 1) -> MatrixProduct:
-        """Make the product with a weight, which oneDNN reorders here if that is faster."""
+        """Make the product with a weight, in blocks of rows, or by oneDNN, which reorders it here if that is faster."""
         make = row_blocks.product if row_blocks.fits(weight) else onednn.Product
         return make(weight, rows, transposed=transposed, inputs=inputs)
 

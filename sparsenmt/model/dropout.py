@@ -1,15 +1,18 @@
 """Dropout (Srivastava et al. 2014), faster than PyTorch's on a CPU.
 
 PyTorch draws a Bernoulli variable for each element, which takes a fifth of a small model's training step. Here its
-generator gives one key for a tensor, and a hash of key and place decides about each element: nothing is kept for the
-backward pass, and an operator computes hash and product in one pass.
+generator gives one key for a tensor, and a hash of key and place decides about two elements: a compiled operator
+computes hash and product in one pass, and keeps nothing for the backward pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -17,41 +20,50 @@ from torch import Tensor
 LEVELS = 1 << 16
 """Values of the 16 random bits that decide about an element."""
 
-Drop = Callable[[Tensor, int, int, Tensor | None], Tensor]
+_CHUNK = 1 << 16  # words that stay in the cache
+
+Drop = Callable[[Tensor, "Draws", int, Tensor | None], Tensor]
 """The operator `plain_drop`, or a faster one."""
 
 
-def draw_key() -> int:
-    """A key of 64 random bits, signed, from PyTorch's generator."""
-    return int(torch.empty((), dtype=torch.int64).random_(-(2**63), None))
+@dataclass(frozen=True)
+class Draws:
+    """The random bits of a tensor's elements, for the forward and the backward pass.
+
+    Args:
+        key: 64 random bits, signed; it and the places of two neighbours decide about them.
+        count: how many elements the tensor has.
+    """
+
+    key: int
+    count: int
+
+    @classmethod
+    def of(cls, x: Tensor) -> Draws:
+        """Draw a key for x from PyTorch's generator."""
+        return cls(int(torch.empty((), dtype=torch.int64).random_(-(2**63), None)), x.numel())
+
+    @cached_property
+    def bits(self) -> Tensor:
+        """16 bits for each element, flat, int16: half of a word, the hash lowbias32 (Wellons 2018) with a key."""
+        words = np.arange(-(-self.count // 2), dtype=np.uint32)
+        for x in np.split(words, range(_CHUNK, len(words), _CHUNK)):  # views
+            x *= 0x9E3779B1
+            x ^= self.key & 0xFFFFFFFF
+            x[:] = (x ^ x >> 16) * 0x7FEB352D + (self.key >> 32 & 0xFFFFFFFF)
+            x[:] = (x ^ x >> 15) * 0x846CA68B
+            x ^= x >> 16
+        return torch.from_numpy(words.view(np.int16))[: self.count]
 
 
-def draw_bits(key: int, count: int) -> Tensor:
-    """16 random bits for each of ``count`` places, int32: the upper ones of the hash lowbias32 (Wellons 2018)."""
-    x = torch.arange(count, dtype=torch.int32).mul_(_signed(0x9E3779B1)).bitwise_xor_(_signed(key))
-    x.bitwise_xor_(_upper(x, 16)).mul_(0x7FEB352D).add_(_signed(key >> 32))
-    return _upper(x.bitwise_xor_(_upper(x, 15)).mul_(_signed(0x846CA68B)), 16)
-
-
-def _signed(word: int) -> int:
-    """The lower 32 bits as a signed number."""
-    return (word + (1 << 31)) % (1 << 32) - (1 << 31)
-
-
-def _upper(x: Tensor, bits: int) -> Tensor:
-    """Shift int32 numbers right by these bits, with zeros from the left."""
-    return (x >> bits).bitwise_and_((1 << 32 - bits) - 1)
-
-
-def plain_drop(x: Tensor, key: int, dropped: int, added: Tensor | None = None) -> Tensor:
+def plain_drop(x: Tensor, draws: Draws, dropped: int, added: Tensor | None = None) -> Tensor:
     """Dropout of x, scaled to keep the expectation, plus a tensor of its shape.
 
     Args:
-        key: from `draw_key`; it and the place of a number in x decide about it.
         dropped: a number becomes zero with probability ``dropped`` / 65,536.
     """
-    bits = draw_bits(key, x.numel()).view(x.shape)
-    kept = (x * torch.ge(bits, dropped, out=torch.empty(x.shape, dtype=x.dtype))).mul_(LEVELS / (LEVELS - dropped))
+    keep = torch.ge(draws.bits.view(x.shape), dropped - LEVELS // 2, out=torch.empty(x.shape, dtype=x.dtype))
+    kept = (x * keep).mul_(LEVELS / (LEVELS - dropped))
     return kept if added is None else kept.add_(added)
 
 
@@ -61,17 +73,17 @@ class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, residual: Tensor | None, dropped: int, drop: Drop) -> Tensor:
         """An element becomes zero with probability ``dropped`` / 65,536."""
-        ctx.dropped, ctx.drop, ctx.key = dropped, drop, draw_key()
-        return drop(x, ctx.key, dropped, residual)
+        ctx.dropped, ctx.drop, ctx.draws = dropped, drop, Draws.of(x)
+        return drop(x, ctx.draws, dropped, residual)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         of_x, of_residual = ctx.needs_input_grad[:2]
-        dropped = ctx.drop(grads[0], ctx.key, ctx.dropped, None) if of_x else None
+        dropped = ctx.drop(grads[0], ctx.draws, ctx.dropped, None) if of_x else None
         return dropped, grads[0] if of_residual else None, None, None
 
 
-def _draws_keys(x: Tensor) -> bool:
+def _draws_bits(x: Tensor) -> bool:
     """Return True on a CPU, but for code that PyTorch compiles: that draws its own random numbers."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
@@ -84,7 +96,7 @@ def dropout(x: Tensor, probability: float, drop: Drop = plain_drop) -> Tensor:
     if not probability:
         return x
     dropped = round(probability * LEVELS)
-    if not _draws_keys(x) or dropped >= LEVELS:
+    if not _draws_bits(x) or dropped >= LEVELS:
         return F.dropout(x, probability)
     result: Tensor = _Dropout.apply(x, None, dropped, drop)  # type: ignore[no-untyped-call]
     return result
@@ -94,7 +106,7 @@ def add_with_dropout(residual: Tensor, x: Tensor, probability: float, drop: Drop
     """``residual + dropout(x)``, of the same shape and dtype, in one pass on a CPU."""
     dropped = round(probability * LEVELS)
     fits = 0 < dropped < LEVELS and residual.dtype == x.dtype and residual.shape == x.shape
-    if not (fits and _draws_keys(x)):
+    if not (fits and _draws_bits(x)):
         return residual + dropout(x, probability, drop)
     result: Tensor = _Dropout.apply(x, residual, dropped, drop)  # type: ignore[no-untyped-call]
     return result

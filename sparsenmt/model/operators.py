@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sparsenmt.model.dropout import Draws, plain_drop
 from sparsenmt.model.dropout import dropout as drop_out
-from sparsenmt.model.dropout import plain_drop
 from sparsenmt.process.devices import avoid_cudnn_attention
 
 FEW_QUERIES = 8
@@ -74,9 +74,9 @@ class Operators:
         """Compute ``x @ weight.T + bias``: x (..., in), weight (out, in), bias (out)."""
         return F.linear(x, weight, bias)
 
-    def drop(self, x: Tensor, key: int, dropped: int, added: Tensor | None) -> Tensor:
+    def drop(self, x: Tensor, draws: Draws, dropped: int, added: Tensor | None) -> Tensor:
         """Compute `dropout.plain_drop`."""
-        return plain_drop(x, key, dropped, added)
+        return plain_drop(x, draws, dropped, added)
 
     def product(self, weight: Tensor, rows: int, *, transposed: bool = False, inputs: int = 1) -> MatrixProduct:
         """Make the product with a weight (out, in), outside of autograd: ``x @ weight.T``, or ``x @ weight``.

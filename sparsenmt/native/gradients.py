@@ -133,7 +133,7 @@ class GradientKernels(LoadedLibrary):
             address(x, x.dtype, *x.shape),
             None if added is None else address(added, x.dtype, *x.shape),
             x.dtype == torch.bfloat16,
-            *(key, x.numel(), dropped, _LEVELS / (_LEVELS - dropped)),
+            *(key, x.numel(), dropped - _LEVELS // 2, _LEVELS / (_LEVELS - dropped)),
             address(result, x.dtype, *x.shape),
             self._threads(x.numel()),
         )
@@ -282,17 +282,19 @@ def dropout_problem(count: int, dtype: torch.dtype) -> tuple[Tensor, int, Tensor
 
 def _dropout_error(found: GradientKernels, dtype: torch.dtype) -> float:
     worst, dropped = 0.0, 20000
-    for count in (3, 501):
+    for count in (3, 9001):
         x, key, added = dropout_problem(count, dtype)
-        becomes_zero = torch.tensor([_bits(key, place) < dropped for place in range(count)])
-        kept = torch.where(becomes_zero, 0.0, x.double() * (_LEVELS / (_LEVELS - dropped)))
+        draws = _draws(key, torch.arange(count))
+        kept = torch.where(draws < dropped - _LEVELS // 2, 0.0, x.double() * (_LEVELS / (_LEVELS - dropped)))
         for more, expected in ((None, kept), (added, kept + added)):
             worst = max(worst, distance(found.drop(x, key, dropped, more), expected, relative=True))
     return worst
 
 
-def _bits(key: int, place: int) -> int:
-    """The 16 random bits of a place, as `sparsenmt.model.dropout.draw_bits`."""
-    x = (place * 0x9E3779B1 ^ key) % (1 << 32)
+def _draws(key: int, places: Tensor) -> Tensor:
+    """The 16 random bits of places, signed, as `sparsenmt.model.dropout.Draws.bits`; all in int64."""
+    x = (places // 2 * 0x9E3779B1 ^ key) % (1 << 32)
     x = ((x ^ x >> 16) * 0x7FEB352D + (key >> 32)) % (1 << 32)
-    return (x ^ x >> 15) * 0x846CA68B % (1 << 32) >> 16
+    x = (x ^ x >> 15) * 0x846CA68B % (1 << 32)
+    half = torch.where(places % 2 == 1, x >> 16, x ^ x >> 16)
+    return (half + _LEVELS // 2) % _LEVELS - _LEVELS // 2

@@ -71,10 +71,10 @@ def trained_linear(
     product: Callable[..., Callable[..., Tensor]],
     sum_of_rows: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """Return ``x @ weight.T + bias``, whose gradients are computed by these operators.
+    """Return ``x @ weight.T + bias``, with gradients.
 
     Args:
-        product: makes the product with a weight, as `Product`: that of the output and that of the gradient of x.
+        product: makes the products of the output and of the gradient of x, as `Product`.
         sum_of_rows: given (N, out), x (N, in) -> given.T @ x, (out, in).
     """
     result: Tensor = _Linear.apply(x, weight, bias, product, sum_of_rows)  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
 """Products of training in bf16 whose numbers of rows return from batch to batch, on processors with AMX.
 
 oneDNN compiles a kernel for every shape of a product, in 1 to 15 ms, and keeps some of them. Batches of sentences have
-ever other numbers of rows: a seventh of a small model's training was spent on kernels (docs/records/experiments.md).
+ever other numbers of rows: making kernels took a third as long as the products (docs/records/experiments.md).
 Here the rows of a product are a multiple of `_WHOLE`, and the last ones padded to a multiple of `_GRAIN`. The gradient
 of a weight sums over the rows: that is MKL's product, which compiles nothing, where PyTorch's library has it.
 Shapes: N rows, `in` and `out` the sizes of a weight (out, in).
@@ -10,9 +10,8 @@ Shapes: N rows, `in` and `out` the sizes of a weight (out, in).
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +31,7 @@ _TOLERANCE = 1e-5
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return ``x @ weight.T + bias``, as `F.linear`: x (..., in), weight (out, in), bias (out)."""
-    if not fits(weight) or torch.compiler.is_compiling():
-        return F.linear(x, weight, bias)
+    """Return ``x @ weight.T + bias``, as `F.linear`, for a weight that `fits`; x (..., in), bias (out)."""
     return trained_linear(x, weight, bias, product, sum_of_rows)
 
 
@@ -48,8 +45,7 @@ def multiply(matrix: Tensor, x: Tensor, bias: Tensor | None = None, out: Tensor 
     whole = len(x) // _WHOLE * _WHOLE
     if len(x) == whole or len(x) < _FEW:
         return _multiply(x, matrix, bias, out)
-    rest = x.new_zeros(-(-(len(x) - whole) // _GRAIN) * _GRAIN, x.shape[1])
-    rest[: len(x) - whole] = x[whole:]
+    rest = F.pad(x[whole:], (0, 0, 0, -len(x) % _GRAIN))
     last = _multiply(rest, matrix, bias, None)[: len(x) - whole]
     if not whole:
         return last
@@ -84,7 +80,7 @@ def _product(given: Tensor, x: Tensor) -> Tensor:
     return result
 
 
-@functools.cache
+@cache
 def _mkl() -> Any:
     """MKL's product of bf16 matrices with sums in fp32, of PyTorch's library; None: it has none."""
     try:
@@ -93,21 +89,19 @@ def _mkl() -> Any:
         return None
     size, pointer, real = ctypes.c_int, ctypes.c_void_p, ctypes.c_float
     found.argtypes = [*[size] * 6, real, pointer, size, pointer, size, real, pointer, size]
-    found.restype = None
     return found
 
 
-@functools.cache
+@cache
 def _agrees() -> bool:
     """Return True if MKL's product exists and agrees with PyTorch's on a probe."""
-    if _mkl() is None:
-        return False
     given, x = numbers(70, 48).bfloat16(), numbers(70, 32, speed=0.3).bfloat16()
-    return distance(_product(given, x), given.double().t() @ x.double()) <= _TOLERANCE
+    expected = given.double().t() @ x.double()
+    return _mkl() is not None and distance(_product(given, x), expected) <= _TOLERANCE
 
 
-@functools.cache
+@cache
 def _pays() -> bool:
     """Return True if this processor multiplies so fast that compiling counts."""
-    best = next((each.name for each in usable_sets()), "")
+    best = next((each.name for each in usable_sets()), None)
     return best == "amx" and wanted() and torch.backends.mkldnn.is_available()

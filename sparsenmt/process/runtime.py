@@ -53,10 +53,9 @@ KEPT_KERNELS, RETURNING_KERNELS = 16, 64
 """Kernels of a shape that oneDNN and PyTorch's layer above it keep, and how many where shapes return; default: 1,024.
 
 Batches have many shapes, and every kernel keeps memory of its own, all over the heap: with the default, training in
-bf16 grows by a third in 60 updates. The layers of one batch use the same kernels, so that few are enough: with 16 an
-update in bf16 makes about as many as with any number. In fp32 oneDNN computes fewer of the products: there are kernels
-for all numbers of rows that come, and while they stay, the heap around them does, too (docs/records/experiments.md). In
-blocks of rows (`native.row_blocks`) all products but those of attention have some ninety shapes, which stay as well.
+bf16 grows by a third in 60 updates. The layers of one batch use the same kernels, so that few are enough where those of
+the next have other shapes. In fp32 oneDNN computes fewer of the products, and there are kernels for all numbers of rows
+that come; in blocks of rows (`native.row_blocks`) most shapes return, too (docs/records/experiments.md).
 """
 _limits: dict[str, str] = {}  # variables that were set here
 

@@ -143,20 +143,14 @@ def read_header(path: Path, *, hint: str, content: bytes | None = None) -> tuple
         return header.digest, header.notes
 
 
-def count_elements(path: Path, *, hint: str) -> int:
-    """The number of elements of all tensors in the file, without reading them; only `load_tensors` verifies them.
+def tensor_sizes(path: Path, *, hint: str) -> dict[str, tuple[int, int]]:
+    """Return name -> elements and bytes of every tensor, without reading them; only `load_tensors` verifies them.
 
     Raises:
         DamagedFileError: the file is missing or cannot be read.
     """
     with _open_file(path, hint) as (_, header):
-        return sum(math.prod(entry.shape) for entry in header.entries.values())
-
-
-def tensor_bytes(path: Path, *, hint: str) -> dict[str, int]:
-    """Return name -> bytes of every tensor in the file, without reading them; errors as of `count_elements`."""
-    with _open_file(path, hint) as (_, header):
-        return {name: entry.size for name, entry in header.entries.items()}
+        return {name: (math.prod(entry.shape), entry.size) for name, entry in header.entries.items()}
 
 
 def _read_all(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sparsenmt.model.dropout import draw_bits, dropout
+from sparsenmt.model.dropout import Draws, dropout
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
@@ -60,20 +60,22 @@ def test_neighbours_and_repeats_are_independent() -> None:
         correlation = float((kept[:-distance] * kept[distance:]).mean()) * 4
         assert abs(correlation) < 5 / (1 << 18) ** 0.5
     for key in (0, 1, 1 << 31, 1 << 32, -1):  # keys that differ by one bit from the next
-        one, other = ((draw_bits(each, 1 << 18) >= 1 << 15).double() - 0.5 for each in (key, key ^ 1))
+        one, other = ((Draws(each, 1 << 18).bits >= 0).double() - 0.5 for each in (key, key ^ 1))
         assert abs(float((one * other).mean()) * 4) < 5 / (1 << 18) ** 0.5
 
 
 def test_bits_are_those_of_the_hash() -> None:
     """Against whole numbers of Python, all bits of which count."""
-    word = 1 << 32
+    word, places = 1 << 32, [*range(100), *range((1 << 17) - 3, (1 << 17) + 3)]
     for key in (0, 5, -1, 0x123456789ABCDEF, -(1 << 63)):
         expected = []
-        for place in range(100):
-            x = (place * 0x9E3779B1 ^ key) % word
+        for place in places:
+            x = (place // 2 * 0x9E3779B1 ^ key) % word
             x = ((x ^ x >> 16) * 0x7FEB352D + (key >> 32)) % word
-            expected.append((x ^ x >> 15) * 0x846CA68B % word >> 16)
-        assert draw_bits(key, 100).tolist() == expected
+            x = (x ^ x >> 15) * 0x846CA68B % word
+            half = (x ^ x >> 16) >> 16 * (place % 2) & 0xFFFF
+            expected.append(half - (1 << 16) * (half >> 15))
+        assert Draws(key, (1 << 17) + 3).bits[places].tolist() == expected
 
 
 def test_nothing_or_everything() -> None:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.engine.training_operators import TrainingOperators
-from sparsenmt.model.dropout import LEVELS, add_with_dropout, dropout, plain_drop
+from sparsenmt.model.dropout import LEVELS, Draws, add_with_dropout, dropout, plain_drop
 from sparsenmt.native.gradients import GradientKernels, HiddenKeys, error, plain_attention
 from tests.native.libraries import training_kernels
 
@@ -137,14 +137,14 @@ def test_targets_outside_of_the_vocabulary_are_refused(found: GradientKernels) -
 def test_dropout(found: GradientKernels, dtype: torch.dtype, count: int) -> None:
     torch.manual_seed(0)
     x = torch.randn(count).to(dtype)
-    key = -0x123456789ABCDEF
+    draws = Draws(-0x123456789ABCDEF, count)
     for dropped in (1, LEVELS // 10, LEVELS - 1):
-        assert torch.equal(found.drop(x, key, dropped, None), plain_drop(x, key, dropped))
-        exact = plain_drop(x.double(), key, dropped, x.double())
+        assert torch.equal(found.drop(x, draws.key, dropped, None), plain_drop(x, draws, dropped))
+        exact = plain_drop(x.double(), draws, dropped, x.double())
         relative = 1e-6 if dtype == torch.float32 else 8e-3
-        torch.testing.assert_close(found.drop(x, key, dropped, x).double(), exact, atol=1e-6, rtol=relative)
+        torch.testing.assert_close(found.drop(x, draws.key, dropped, x).double(), exact, atol=1e-6, rtol=relative)
     x[: count // 2] = torch.nan
-    kept = found.drop(x, key, LEVELS // 2, None)
+    kept = found.drop(x, draws.key, LEVELS // 2, None)
     assert bool(kept[: count // 2].isnan().all()) and bool(kept[count // 2 :].isfinite().all())
 
 

@@ -34,7 +34,7 @@ from sparsenmt.recipe.schema import Decoding
 from sparsenmt.storage.files import make_directories, sha256_file, sha256_text
 from sparsenmt.storage.kept_work import KeptWork, request_digest
 from sparsenmt.storage.records import list_files
-from sparsenmt.storage.tensors import tensor_bytes
+from sparsenmt.storage.tensors import tensor_sizes
 from sparsenmt.workflows.conversion.shortlist import ShortlistRequest, make_shortlist
 from sparsenmt.workflows.conversion.slice import slice_model
 from sparsenmt.workflows.conversion.vocabulary_slice import VocabularyTexts
@@ -89,8 +89,8 @@ class ReadyModel:
         replaced = {WEIGHTS} if self.shortlist is None else {WEIGHTS, SHORTLIST}
         whole = sum(path.stat().st_size for path in files if path.name not in replaced)
         added = 0 if self.shortlist is None else self.shortlist.stat().st_size
-        tensors = tensor_bytes(self.directory / WEIGHTS, hint=WEIGHTS_HINT)
-        return whole + added + sum(size for name, size in tensors.items() if _is_kept(name, plan, depth))
+        tensors = tensor_sizes(self.directory / WEIGHTS, hint=WEIGHTS_HINT)
+        return whole + added + sum(size for name, (_, size) in tensors.items() if _is_kept(name, plan, depth))
 
 
 def _is_kept(name: str, plan: DepthPlan, depth: Depth) -> bool:

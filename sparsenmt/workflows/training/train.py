@@ -322,12 +322,11 @@ def make_trainer(
         task = TranslationTask(model, data.train, plan, options, workers, device, frames, *more)
     else:
         task = LanguageModelTask(model, _streams(recipe, data), options, workers, device)
-    dtype = pick_dtype(options.compute_dtype, device)
     if options.compile:  # of PyTorch's operators: it cannot look into others
         compile_blocks(model, lambda message: notify(f"warning: {message}"))
     else:
         use_operators(model, TrainingOperators(device))
-    weights = MasterWeights(model, dtype)
+    weights = MasterWeights(model, pick_dtype(options.compute_dtype, device))
     limit_kernel_caches(kept_kernels(model.output_table))
     trainer = Trainer(
         model,
