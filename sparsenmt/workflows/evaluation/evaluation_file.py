@@ -7,6 +7,7 @@ and the decoding options are those that it was made with.
 from __future__ import annotations
 
 import errno
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -82,10 +83,10 @@ class KeptEvaluation(ABC):
 
     def overall(self, name: str) -> float | None:
         """Return the mean of an attribute of `SiteAttention` over all heads of the model, weighted by queries."""
-        sites = [] if self.attention is None else list(self.attention.values())
-        pairs = [(getattr(each, name), each.queries) for each in sites]
-        total = sum(queries for value, queries in pairs if value is not None)
-        return sum(value * queries for value, queries in pairs if value is not None) / total if total else None
+        found = [(getattr(each, name), each.queries) for each in (self.attention or {}).values()]
+        total = sum(queries for value, queries in found if value is not None)
+        exact = math.fsum(value * queries for value, queries in found if value is not None)  # in any order of sites
+        return exact / total if total else None
 
     def keep_test(self, metric: str, other: str, test: PairedTest, make: Callable[[], Comparison]) -> dict[str, float]:
         """Return `Comparison.record` of the difference to another model.
