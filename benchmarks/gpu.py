@@ -97,6 +97,7 @@ def speed(device: torch.device, given: argparse.Namespace) -> list[Row]:
             training="batch_tokens" in size,
             device=str(device),
             repeats=given.repeats,
+            dtypes=("fp32", "bf16", "fp16") if device.type == "cuda" and "sentences" in size else (),
             **size,
         )
         (table,) = benchmark(request).tables
@@ -148,9 +149,11 @@ def peers(device: torch.device, given: argparse.Namespace) -> list[Row]:
     if device.type == "cuda":
         dtypes = {"our_dtype": "bf16", "peer_compute_type": "float16"}
     decoding = {**BASE, **shared, **dtypes, "batch_sentences": sentences, "sentences": 4 * sentences}
+    half = decoding | {"our_dtype": "fp16"}
     training = {**SMALL, **shared, **BF16, "batch_tokens": tokens, "steps": 1 if given.smoke else SMALL["steps"]}
     cases = [
         Case("decode_over_ctranslate2", OUR_DECODING, CTRANSLATE2, decoding),
+        *([Case("decode_fp16_over_ctranslate2", OUR_DECODING, CTRANSLATE2, half)] if device.type == "cuda" else []),
         Case("train_over_transformers", OUR_TRAINING, MARIAN, training, prepare=write_batches),
     ]
     rows = []

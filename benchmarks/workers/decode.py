@@ -15,14 +15,12 @@ from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.beam import beam_search
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.side_by_side import run_side_by_side
-from sparsenmt.engine.build import build, fastest_dtype
+from sparsenmt.engine.build import build, dtype_name, named_dtype
 from sparsenmt.model.protocol import Source
 from sparsenmt.process.devices import pick_device
 from sparsenmt.recipe import schema
 from workers.coins import Coins, coins
 from workers.model import random_model
-
-DTYPES = {"auto": None, "fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
 
 
 def main() -> None:
@@ -30,7 +28,7 @@ def main() -> None:
     torch.set_num_threads(work["threads"])
     device = pick_device(work.get("device", "cpu"))
     model = random_model(work).to(device)
-    dtype = DTYPES[work["our_dtype"]] or fastest_dtype(model)
+    dtype = named_dtype(model, work["our_dtype"]) or torch.float32
     engine = build(model, dtype, final=True)
     sources = [[*source, EOS] for source in decoding_sources(work)]
     kept = None
@@ -56,9 +54,8 @@ def main() -> None:
         for results in run_side_by_side(starts, engine.searches.at_once, lambda own: map(translate, own)):
             assert all(len(hypotheses[0].tokens) == length for hypotheses in results)
 
-    name = next(name for name, each in DTYPES.items() if each == dtype)
     serve(
-        what=f"sparsenmt {sparsenmt.__version__} {name}{work.get('named', '')}"
+        what=f"sparsenmt {sparsenmt.__version__} {dtype_name(dtype)}{work.get('named', '')}"
         + (f", {work['dropped']:.1%} dropped" if kept is not None else ""),
         units=len(sources) * length,
         repeat=repeat,

@@ -83,16 +83,15 @@ def decoding(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
     from sparsenmt.decoding.ahead import encode_ahead
     from sparsenmt.decoding.side_by_side import run_side_by_side
     from sparsenmt.decoding.strategies import EncodedBatch, Results, strategy_of
-    from sparsenmt.engine.build import build, fastest_dtype
+    from sparsenmt.engine.build import build, named_dtype
     from sparsenmt.model.protocol import Source
     from sparsenmt.recipe import schema
     from workers.coins import Coins
-    from workers.decode import DTYPES
 
     model = model_of(work).eval()
     if "dropped" in work:
         model.memory.output = nn.ModuleList([Coins()])
-    engine = build(model, DTYPES[work["our_dtype"]] or fastest_dtype(model), final=True)
+    engine = build(model, named_dtype(model, work["our_dtype"]) or torch.float32, final=True)
     rng, count, vocabulary = np.random.default_rng(0), work["sentences"], work["vocabulary"]
     lengths = rng.integers(work["source_length"] // 2, work["source_length"] + 1, count)
     sources = [[*rng.integers(EOS + 1, vocabulary, length).tolist(), EOS] for length in lengths]

@@ -13,15 +13,14 @@ from protocol import serve, work_from_arguments
 from sparsenmt.assemble.bundle import open_model
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.translate import TranslatedLine, translate_lines
-from sparsenmt.engine.build import build, fastest_dtype
-from workers.decode import DTYPES
+from sparsenmt.engine.build import build, dtype_name, named_dtype
 
 
 def main() -> None:
     work = work_from_arguments()
     torch.set_num_threads(work["threads"])
     bundle = open_model(work["model"], device=torch.device("cpu"), dtype=None)
-    dtype = DTYPES[work["our_dtype"]] or fastest_dtype(bundle.model)
+    dtype = named_dtype(bundle.model, work["our_dtype"]) or torch.float32
     bundle = replace(bundle, built=build(bundle.model, dtype))
     lines = json.loads(Path(work["lines"]).read_bytes())
     options = bundle.recipe.decoding.model_copy(
@@ -51,9 +50,8 @@ def main() -> None:
         for each in translate():
             assert each.text is not None
 
-    name = next(name for name, each in DTYPES.items() if each == dtype)
     serve(
-        what=f"sparsenmt {sparsenmt.__version__} {name}, batches of {work['batch_tokens']}",
+        what=f"sparsenmt {sparsenmt.__version__} {dtype_name(dtype)}, batches of {work['batch_tokens']}",
         units=len(lines),
         repeat=repeat,
         warm_up=lambda: None,

@@ -441,8 +441,8 @@ def load(
     Args:
         directory: the model directory that training, `import` or `slice` wrote.
         device: ``cpu``, ``cuda``, ``cuda:1``; None: CUDA if available, otherwise the CPU.
-        dtype: of matrix products: ``fp32``, ``bf16``, ``int8``, ``auto`` for the fastest, or a dtype of PyTorch; None:
-            that of the model's recipe.
+        dtype: of matrix products: ``fp32``, ``bf16``, ``fp16``, ``int8``, ``auto`` for the fastest, or a dtype of
+            PyTorch; None: that of the model's recipe.
         checkpoint: the update of a checkpoint to load in place of the final weights, or several, of which the mean is
             taken; training may still run.
         source_language, target_language: codes, for a model of several languages; None: the recipe's.

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     "dtypes",
     type=click.Choice([name for name in get_args(DecodingDtype) if name != "auto"]),
     multiple=True,
-    help="Data type; repeatable; int8: decoding only.  [default: fp32, and bf16 where it is native]",
+    help="Data type; repeatable; fp16 and int8: decoding only.  [default: fp32, and bf16 where it is native]",
 )
 @count_option("--repeats", 5, "Timed repeats; the fastest counts.")
 @processor_options

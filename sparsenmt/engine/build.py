@@ -21,7 +21,7 @@ def build(model: Transformer, dtype: torch.dtype = torch.float32, *, final: bool
     """Make the engine of a model for inference: everything is decided here, once.
 
     Where a CPU can round the inputs of matrix products, bf16 and int8 are dtypes of the products only, and all else
-    stays in fp32. Otherwise bf16 is the dtype of everything except methods' parameters.
+    stays in fp32. Otherwise bf16 or fp16 is the dtype of everything except methods' parameters.
 
     Args:
         model: its parts are replaced by packed ones: it can be observed, but neither trained nor saved afterwards.
@@ -49,7 +49,9 @@ def packed(model: Transformer) -> TorchEngine:
 
 
 def packs(model: Transformer, dtype: torch.dtype) -> bool:
-    """Return True if this machine can decode in a dtype: fp32, fp64, bf16, and int8 if there are such products."""
+    """Return True if decoding in a dtype is possible here: fp16 on a GPU, int8 if there are such products."""
+    if dtype == torch.float16:
+        return model.output_table.device.type == "cuda"
     return dtype in (torch.float32, torch.float64, torch.bfloat16) or rounds(model.output_table, dtype)
 
 
@@ -62,7 +64,7 @@ def fastest_dtype(model: Transformer) -> torch.dtype:
     return fastest(weight.detach().float(), [d for d in (torch.bfloat16, torch.int8) if rounds(weight, d)])
 
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "int8": torch.int8}
 """Name in recipes -> data type of matrix products."""
 
 
@@ -79,8 +81,9 @@ def named_dtype(model: Transformer, name: torch.dtype | str | None) -> torch.dty
         return fastest_dtype(model)
     dtype = DTYPES[name]
     if not packs(model, dtype):
+        needed = "compiled kernels, and a processor with AVX2 or ARM's dot products"
         raise UserError(
-            "int8 matrix products need compiled kernels, and a processor with AVX2 or ARM's dot products",
+            f"{name} matrix products need {needed if dtype == torch.int8 else 'a GPU'}",
             where="decoding.dtype",
             hint="Give --dtype fp32, bf16 or auto; `sparsenmt doctor` shows the kernels in use.",
         )

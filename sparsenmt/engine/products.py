@@ -81,20 +81,15 @@ def _plain(activate: Product, weight: Tensor, bias: Tensor | None, x: Tensor) ->
 
 
 def rounds(weight: Tensor, dtype: torch.dtype) -> bool:
-    """Return True if there are products of this weight, rounded to bf16 or int8, with inputs in fp32."""
-    return dtype != weight.dtype and dtype in compiled_dtypes(weight)
+    """Return True if this processor has products of the weight, rounded to bf16 or int8, with inputs in fp32."""
+    found = kernels_for(weight) if weight.dtype == torch.float32 else None
+    return found is not None and dtype != weight.dtype and dtype in found.layout.dtypes
 
 
 def rounded_product(weight: Tensor, dtype: torch.dtype) -> CompiledProduct | None:
     """Return the compiled product of a weight (out, in) that is rounded to a dtype; None if there is none."""
     found = kernels_for(weight) if rounds(weight, dtype) else None
     return None if found is None else CompiledProduct(found, weight, None, dtype)
-
-
-def compiled_dtypes(weight: Tensor) -> frozenset[torch.dtype]:
-    """The dtypes that kernels can round this weight to; they differ from processor to processor."""
-    found = kernels_for(weight) if weight.dtype == torch.float32 else None
-    return frozenset() if found is None else found.layout.dtypes
 
 
 def can_hold_table(found: Kernels, weight: Tensor) -> bool:

@@ -33,7 +33,7 @@ PRESETS: dict[str, dict[str, int]] = {
 
 LARGEST_BEAM = 10_000
 
-DecodingDtype = Literal["auto", "fp32", "bf16", "int8"]
+DecodingDtype = Literal["auto", "fp32", "bf16", "fp16", "int8"]
 LengthPenalty = Literal["gnmt", "average", "none"]
 UnknownTokens = Literal["allow", "forbid", "copy"]
 LongLines = Literal["split", "cut", "refuse"]

@@ -66,7 +66,7 @@ class Decoding(Section):
         2048, description="Largest size of a batch: source tokens, including padding, times the beam size."
     )
     dtype: DecodingDtype = Field(
-        "fp32", description="Precision of matrix products in `decode`; `auto`: the fastest, measured at start."
+        "fp32", description="Precision of matrix products in `decode`; `auto`: the fastest here; `fp16`: for GPUs."
     )
     threads: PositiveInt | None = Field(None, description="Number of CPU threads of `decode`. Default: all cores.")
     encoder_layers: PositiveInt | None = Field(

@@ -157,7 +157,7 @@ def describe(path: KeyPath, root: type[BaseModel] = Recipe) -> str:
     return f"{text} Default: {field.default if isinstance(field.default, str) else show(field.default)}."
 
 
-_OTHER_VALUES = {"float32": "fp32", "bfloat16": "bf16"}
+_OTHER_VALUES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 """Values as other toolkits call them."""
 
 

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from sparsenmt.decoding.scores import next_rules
-from sparsenmt.engine.build import build, fastest_dtype, packs
+from sparsenmt.engine.build import build, fastest_dtype, named_dtype, packs
 from sparsenmt.engine.contract import Continuations, Engine
 from sparsenmt.engine.native_engine import NativeEngine
 from sparsenmt.engine.products import packed_product
 from sparsenmt.engine.search_cache import SearchCache
 from sparsenmt.engine.torch_engine import TorchEngine
+from sparsenmt.errors import UserError
 from sparsenmt.model.kv_cache import KVCache
 from sparsenmt.model.linear import ACTIVATIONS, Activation
 from sparsenmt.model.memory import Memory
@@ -25,6 +26,7 @@ from sparsenmt.native.onednn import works
 from sparsenmt.native.packing import pack
 from sparsenmt.native.token_lists import TokenLists
 from sparsenmt.recipe.schema import Decoding
+from sparsenmt.testing.fake_device import CUDA, FakeDevice
 from tests.model.support import random_model, random_source, random_target
 from tests.native.libraries import decoding_kernels
 from tests.no_source import no_source
@@ -54,7 +56,9 @@ def logits(engine: Engine, source: Source, target: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("keys", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.05), (torch.int8, 0.1)], ids=str
+    ("dtype", "tolerance"),
+    [(torch.float32, 1e-5), (torch.bfloat16, 0.05), (torch.float16, 0.005), (torch.int8, 0.1)],
+    ids=str,
 )
 @pytest.mark.parametrize("native", ["0", "always"])
 @pytest.mark.parametrize("final", [False, True])
@@ -72,7 +76,7 @@ def test_packed_equals_unpacked(
         pytest.skip("only compiled products are in int8")
     if dtype == torch.int8:
         decoding_kernels(dtype)
-    assert packs(model, dtype)
+    assert packs(model, dtype) == (dtype != torch.float16)  # which is offered on GPUs
     source, target = random_source(), random_target(6, 5)
     expected = logits(TorchEngine(model), source, target)
     found = logits(build(copy.deepcopy(model), dtype, final=final), source, target)
@@ -128,6 +132,14 @@ def test_the_fastest_is_one_that_there_is(monkeypatch: pytest.MonkeyPatch) -> No
     assert packs(model, fastest_dtype(model))
     monkeypatch.setattr("sparsenmt.engine.build.rounds", lambda weight, dtype: False)
     assert fastest_dtype(model) == torch.float32 and not packs(model, torch.int8)
+
+
+def test_half_precision_is_for_gpus() -> None:
+    model = random_model(torch.float32)
+    with pytest.raises(UserError, match="fp16 matrix products need a GPU"):
+        named_dtype(model, "fp16")
+    with FakeDevice().running():
+        assert named_dtype(model.to(CUDA), "fp16") == torch.float16 and not packs(model, torch.int8)
 
 
 def next_of(engine: Engine, rows: Tensor, scores: Tensor, width: int, allowed: Tensor | None = None) -> Continuations:

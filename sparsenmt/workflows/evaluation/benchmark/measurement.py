@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import torch
 
@@ -45,7 +44,7 @@ from sparsenmt.workflows.evaluation.benchmark.workloads import (
 _PROMPTS = (64, 64)
 """Tokens of a prompt, and of its continuation, unless others are asked for."""
 
-DtypeName = Literal["fp32", "bf16", "int8"]
+_TRAINED = ("fp32", "bf16")
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ class BenchmarkRequest:
     sentences: int | None = None
     beam_size: int | None = None
     batch_tokens: int | None = None
-    dtypes: Sequence[DtypeName] = ()
+    dtypes: Sequence[str] = ()
     device: str = "auto"
     repeats: int = 5
     threads: int | None = None
@@ -92,7 +91,7 @@ class BenchmarkCase:
     """A row of the report: one workload with one data type."""
 
     part: Part
-    dtype: DtypeName
+    dtype: str
     sizes: WorkloadSizes
     workload: Callable[[BenchmarkModel, WorkloadSizes, torch.dtype, torch.device], InferenceWorkload | TrainingWorkload]
 
@@ -138,16 +137,16 @@ def benchmark(request: BenchmarkRequest) -> Report:
     benchmarked = _benchmarked_model(request)
     reads_text = benchmarked.recipe.data.is_language_model
     _check_options(request, reads_text=reads_text)
-    usual: Sequence[DtypeName] = ("fp32", "bf16") if pick_dtype("auto", device) == torch.bfloat16 else ("fp32",)
+    usual: Sequence[str] = _TRAINED if pick_dtype("auto", device) == torch.bfloat16 else ("fp32",)
     dtypes = request.dtypes or usual
     cases = _text_cases(request, benchmarked, dtypes) if reads_text else _cases(request, dtypes)
     if not cases:
         raise UserError(
             "nothing is left to time",
             where="--dtype",
-            hint="Time decoding too, or name fp32: int8 is for decoding only, and a text is scored in fp32."
+            hint="Time decoding too, or name fp32: a model is trained in fp32 or bf16, and a text is scored in fp32."
             if reads_text
-            else "Time decoding too: int8 is for decoding only.",
+            else "Time decoding too: a model is trained in fp32 or bf16.",
         )
     check_lengths(benchmarked, cases)
     steps = len(cases) * (request.repeats + 2)
@@ -206,8 +205,8 @@ def _check_options(request: BenchmarkRequest, *, reads_text: bool) -> None:
         raise UserError("a text is scored in fp32", where="--scoring", hint="Leave it out, or add --dtype fp32.")
 
 
-def _cases(request: BenchmarkRequest, dtypes: Sequence[DtypeName]) -> list[BenchmarkCase]:
-    """Return a case for every part at every length in every data type; int8 is for decoding only."""
+def _cases(request: BenchmarkRequest, dtypes: Sequence[str]) -> list[BenchmarkCase]:
+    """Return a case for every part at every length in every data type; training has fp32 and bf16."""
     cases: list[BenchmarkCase] = []
     for source, target in ((source + 1, target + 1) for source, target in request.lengths or ((15, 16),)):
         if request.decoding:
@@ -215,13 +214,13 @@ def _cases(request: BenchmarkRequest, dtypes: Sequence[DtypeName]) -> list[Bench
             cases += [BenchmarkCase("decoding", dtype, sizes, DecodingWorkload) for dtype in dtypes]
         if request.training:
             sizes = WorkloadSizes(source, target, max((request.batch_tokens or 4096) // max(source, target), 1))
-            cases += [BenchmarkCase("training", dtype, sizes, TrainingWorkload) for dtype in dtypes if dtype != "int8"]
+            cases += [
+                BenchmarkCase("training", dtype, sizes, TrainingWorkload) for dtype in dtypes if dtype in _TRAINED
+            ]
     return cases
 
 
-def _text_cases(
-    request: BenchmarkRequest, benchmarked: BenchmarkModel, dtypes: Sequence[DtypeName]
-) -> list[BenchmarkCase]:
+def _text_cases(request: BenchmarkRequest, benchmarked: BenchmarkModel, dtypes: Sequence[str]) -> list[BenchmarkCase]:
     """Return the cases of a language model, part by part; UserError if it cannot decode, or a batch is too small."""
     cases: list[BenchmarkCase] = []
     recipe, training = benchmarked.recipe, benchmarked.recipe.training
@@ -251,7 +250,7 @@ def _text_cases(
             )
         sizes = WorkloadSizes(0, length, rows)
         cases += [
-            BenchmarkCase("training", dtype, sizes, SegmentTrainingWorkload) for dtype in dtypes if dtype != "int8"
+            BenchmarkCase("training", each, sizes, SegmentTrainingWorkload) for each in dtypes if each in _TRAINED
         ]
     return cases
 
