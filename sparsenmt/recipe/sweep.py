@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, ValidationError
+from pydantic import AfterValidator, Field, NonNegativeInt, ValidationError
 
 from sparsenmt.recipe.choices import SignificanceMethod
 from sparsenmt.recipe.errors import Complaint, Problem, nearest, raise_together
@@ -31,6 +31,10 @@ CellValue = Literal[
     "training_speed",
     "training_seconds",
 ]
+
+
+def _once(values: list[Any]) -> list[Any]:
+    return list(dict.fromkeys(values))
 
 
 class Layout(Section):
@@ -126,10 +130,10 @@ class SweepFile(Section):
         description="Different values of `training.seed`; every variant is trained with each, and the table shows mean "
         "and standard deviation. Default: only the recipe's.",
     )
-    sets: list[Literal["dev", "test"]] = Field(
+    sets: Annotated[list[Literal["dev", "test"]], AfterValidator(_once)] = Field(
         ["test"], min_length=1, description="Texts to translate and score: the recipe's `data.test` and `data.dev`."
     )
-    metrics: list[MetricName] = Field(
+    metrics: Annotated[list[MetricName], AfterValidator(_once)] = Field(
         [], description="Metrics, the most important first. Default: the metric of the recipe's validation."
     )
     lowercase: bool = Field(False, description="Ignore case in BLEU and chrF (TER and ROUGE always do).")
@@ -153,20 +157,15 @@ class SweepFile(Section):
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep with all its variants."""
+    """A sweep file with all its variants.
+
+    Args:
+        directory: that of the file, with the values of its variables.
+    """
 
     path: Path
-    name: str
-    title: str
+    file: SweepFile
     directory: Path
-    sets: tuple[str, ...]
-    metrics: tuple[str, ...]
-    lowercase: bool
-    tokenize: str | None
-    significance: SignificanceMethod
-    resamples: int
-    remove_checkpoints: bool
-    layout: Layout | None
     variants: tuple[Variant, ...]
 
     @property
@@ -204,21 +203,7 @@ def read_sweep(path: Path) -> Sweep:
     variants, found = expand_variants(node, path.parent)
     problems += found or [*_seed_problems(node, file, variants), *_layout_problems(node, file, variants)]
     raise_together(problems, str(path))
-    return Sweep(
-        path=path,
-        name=file.name,
-        title=file.title or file.name,
-        directory=Path(str(directory)),
-        sets=tuple(dict.fromkeys(file.sets)),
-        metrics=tuple(dict.fromkeys(file.metrics)),
-        lowercase=file.lowercase,
-        tokenize=file.tokenize,
-        significance=file.significance,
-        resamples=file.resamples,
-        remove_checkpoints=file.checkpoints == "remove",
-        layout=file.table,
-        variants=tuple(variants),
-    )
+    return Sweep(path, file, Path(str(directory)), tuple(variants))
 
 
 def _unknown_key(key: str, section: KeyPath, valid: Sequence[str]) -> Complaint:

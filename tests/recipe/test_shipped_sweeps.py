@@ -87,7 +87,7 @@ def test_these_sweeps_are_shipped() -> None:
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_every_variant_of_a_shipped_sweep_can_be_trained(path: Path) -> None:
-    assert read_sweep(path).name == path.stem and len(runs(path)) == VARIANTS[path.stem]
+    assert read_sweep(path).file.name == path.stem and len(runs(path)) == VARIANTS[path.stem]
     for job in runs(path):
         training, updates = job.recipe.training, job.variant.updates
         assert updates == 0 or training.average_last * training.save_every <= (updates or training.max_updates)

@@ -166,7 +166,7 @@ class SweepPlan:
                     else:
                         notify(f"{head}: {each.directory}")
                         self._train(each)
-                    for text in map(each.text, self.sweep.sets):
+                    for text in map(each.text, self.sweep.file.sets):
                         if text is not None and is_main_process():
                             self.experiment.measure(each, text)
                 except UserError as error:
@@ -210,7 +210,9 @@ class SweepPlan:
             train(recipe, start=origin)
         if is_main_process():
             run.record().write()
-            if self.sweep.remove_checkpoints and not any(other.needs_checkpoints_of(run) for other in self.runs):
+            if self.sweep.file.checkpoints == "remove" and not any(
+                other.needs_checkpoints_of(run) for other in self.runs
+            ):
                 shutil.rmtree(run.directory / "checkpoints", ignore_errors=True)
 
     def check_scoring(self) -> None:
@@ -224,7 +226,7 @@ class SweepPlan:
             if run.recipe.data.is_language_model:
                 check_text_metrics(scoring)
                 continue
-            for text in map(run.text, self.sweep.sets):
+            for text in map(run.text, self.sweep.file.sets):
                 if not isinstance(text, TestText):  # the recipe has none
                     continue
                 if (scoring, text.documents is None) not in checked:
@@ -241,7 +243,7 @@ class SweepPlan:
                         where=str(self.sweep.path),
                         hint="Write `tokenize`, for all variants alike.",
                     )
-        layout = self.sweep.layout
+        layout = self.sweep.file.table
         axes = () if layout is None else (*axes_of(layout.rows), *layout.column_axes, *axes_of(layout.sections))
         if len(first) > 1 and layout is not None and "metric" not in axes:
             (ours, one), (theirs, other) = list(first.items())[:2]
@@ -254,27 +256,25 @@ class SweepPlan:
     def observations(self) -> list[Observation]:
         """Return the kept results of all variants; trains and translates nothing."""
         finished = {run.name for run in self.runs if run.is_finished()}
-        models = [replace(run, baseline=_baseline(self.sweep.layout, run, self.runs)) for run in self.runs]
+        models = [replace(run, baseline=_baseline(self.sweep.file.table, run, self.runs)) for run in self.runs]
         experiment = replace(self.experiment, models=models)
 
         def kept(model: ExperimentModel, text: Text) -> Measured | None:
             return experiment.kept(model, text) if model.name in finished else None
 
-        return [each for kind in self.sweep.sets for each in experiment.observe_set(kind, kept)]
+        return [each for kind in self.sweep.file.sets for each in experiment.observe_set(kind, kept)]
 
     def tabulate(self) -> WrittenTable:
         """Lay out the cached results; write them as text, CSV, JSON and plot if there are any."""
-        sweep, found = self.sweep, self.observations()
-        rows = report(sweep.name, sweep.title, found, sweep.axes)
-        if sweep.layout is None:
-            parts = [str(rows)]
-        else:
-            parts = [sweep.title, *(str(grid) for grid in grids(sweep.layout, found))]
-        text = "\n\n".join(filter(None, [*parts, "\n".join(notes(sweep.layout, found, self.experiment.test))]))
+        file, found = self.sweep.file, self.observations()
+        layout, title = file.table, file.title or file.name
+        rows = report(file.name, title, found, self.sweep.axes)
+        parts = [str(rows)] if layout is None else [title, *(str(grid) for grid in grids(layout, found))]
+        text = "\n\n".join(filter(None, [*parts, "\n".join(notes(layout, found, self.experiment.test))]))
         if not any(each.values for each in found):
             return WrittenTable(text, [])
-        drawn = [] if sweep.layout is None else panels(sweep.layout, found)
-        draw = (lambda: describe(curves(drawn), sweep.title or sweep.name)) if drawn else None
+        drawn = [] if layout is None else panels(layout, found)
+        draw = (lambda: describe(curves(drawn), title)) if drawn else None
         return WrittenTable(text, ReportFiles.in_folder(self.output, "table").write(rows, draw, text))
 
 
@@ -296,7 +296,7 @@ def plan_sweep(
     Raises:
         UserError: a recipe is wrong, or two variants cannot share their prepared data.
     """
-    folder, runs, settings = output or sweep.directory, [], as_settings(overrides)
+    file, folder, runs, settings = sweep.file, output or sweep.directory, [], as_settings(overrides)
     names = {variant.name for variant in sweep.variants}
     for variant in sweep.variants:
         try:
@@ -313,7 +313,7 @@ def plan_sweep(
                 where=f"override '{', '.join(given)}'",
                 hint=f"Leave it out, or change `seeds` in {sweep.path}.",
             )
-        named = {"directory": str(folder / variant.name), "name": f"{sweep.name}-{variant.name}"}
+        named = {"directory": str(folder / variant.name), "name": f"{file.name}-{variant.name}"}
         if str(variant.start) in names:
             variant = replace(variant, start=folder / str(variant.start))
         recipe = recipe.model_copy(update=named)
@@ -321,9 +321,9 @@ def plan_sweep(
         runs.append(VariantRun(*own, variant=variant))
     _check_together(sweep, runs, model_run)
     asked = scoring or ScoringOptions()
-    metrics, tokenize = asked.metrics or sweep.metrics, asked.tokenize or sweep.tokenize
-    scored = ScoringOptions(metrics, asked.lowercase or sweep.lowercase, tokenize, asked.language)
-    test = PairedTest(sweep.significance, sweep.resamples)
+    metrics, tokenize = asked.metrics or tuple(file.metrics), asked.tokenize or file.tokenize
+    scored = ScoringOptions(metrics, asked.lowercase or file.lowercase, tokenize, asked.language)
+    test = PairedTest(file.significance, file.resamples)
     plan = SweepPlan(sweep, runs, folder, Experiment(runs, scored, test, model_run))
     asks = {"--metric": asked.metrics, "--lowercase": asked.lowercase, "--tokenize": asked.tokenize}
     try:
@@ -370,7 +370,7 @@ def _check_together(sweep: Sweep, runs: Sequence[VariantRun], model_run: ModelRu
             if getattr(model_run, option) is not None:
                 where = "--" + option.replace("_", "-")
                 raise UserError("language models are not searched", where=where, hint="Leave it out.")
-        if "test" in sweep.sets and run.recipe.data.test is None:
+        if "test" in sweep.file.sets and run.recipe.data.test is None:
             raise UserError(
                 f"the recipe of variant {run.name} has no `data.test`",
                 where=f"{sweep.path}: sets",
