@@ -222,8 +222,8 @@ def _links(
             raise UserError("has no meaning beside the alignments", where=name, hint=_HINT)
     if hypothesis is not None:
         return score_alignments(hypothesis, gold)
-    model, source, target = of_model.values()
-    return score_model_alignments(ModelUse(model, **use), source, target, gold, head)
+    used = ModelUse(of_model["--model"], **use)
+    return score_model_alignments(used, of_model["--source"], of_model["--target"], gold, head)
 
 
 def _refuse_without(needed: str, **given: Any) -> None:
