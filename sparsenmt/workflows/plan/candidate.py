@@ -111,7 +111,7 @@ def _shortlists(model: PlanModel) -> list[str]:
 def _dtypes(model: PlanModel) -> list[str]:
     """Return the dtypes in which this machine multiplies faster than in fp32, and fp32."""
     if model.device.type == "cuda":
-        usable = ["bf16"] if torch.cuda.is_bf16_supported(including_emulation=False) else []
+        usable = ["bf16", "fp16"] if torch.cuda.is_bf16_supported(including_emulation=False) else ["fp16"]
     else:
         usable = [name for name in ("bf16", "int8") if rounds(torch.zeros(64, 64), DTYPES[name])]
     return [name for name in ("fp32", *usable) if name != model.recipe.decoding.dtype]

@@ -61,6 +61,12 @@ def test_each_axis_offers_what_the_model_allows() -> None:
     assert offered(plan_model({"encoder_layers": 1, "decoder_layers": 1}))["depth"] == [(2, 1), (1, 2), (2, 2)]
 
 
+@pytest.mark.parametrize(("native", "expected"), [(True, ["bf16", "fp16"]), (False, ["fp16"])])
+def test_half_precision_is_offered_on_a_gpu(native: bool, expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: native)
+    assert list(AXES["dtype"].values(plan_model(device=torch.device("cuda")))) == expected
+
+
 def test_all_combinations_are_tried_the_recipe_first() -> None:
     found = list(candidates(plan_model(corpora=CORPORA)))
     assert len(found) == len(set(found)) == 4 * 2 * 2 * 2 * 3
