@@ -22,7 +22,7 @@ _END = re.compile(rf"(?:(?<![.!?…؟۔।॥])[.!?…؟۔।॥]+{_CLOSING}(?=\
 _PAUSE = re.compile(r"(?:(?<![,;:–—،؛])[,;:–—،؛]+[\"'”’»)\]]*(?=\s)|[、，；：])\s*")
 _SPACE = re.compile(r"\s+")
 _ABBREVIATION = re.compile(
-    r"(?:^|[\s(\"'„“«])(?:\w|\d{1,2}|\w+(?:\.\w+)+|mrs?|ms|messrs|dr|prof|st|sr|jr|no|nr|art|abs|vgl|hr|fr|mme|mlle)\.$",
+    r"(?:^|[\s(\"'„“«])(?:\w|\d{1,2}|\w+(?:\.\w+)+|mrs?|ms|messrs|dr|prof|st|sr|jr|no|nr|art|abs|vgl|hr|fr|mme|mlle)\s?\.$",
     re.IGNORECASE,
 )
 _LONGEST_ABBREVIATION = 20  # characters that are looked at

@@ -28,6 +28,7 @@ def parts(text: str, several: int, most: int, count: object = words) -> list[str
         ("One two. Three four! Five? Six", ["One two.", "Three four!", "Five?", "Six"]),
         ('He said "Go." Then he left.  Yes…', ['He said "Go."', "Then he left.", "Yes…"]),
         ("Mr. Smith and Dr. J. Doe met. Then", ["Mr. Smith and Dr. J. Doe met.", "Then"]),
+        ("mr . smith came on 31 . may . then", ["mr . smith came on 31 . may .", "then"]),  # tokenised
         ("am 3. Mai kam er. Um 17 Uhr", ["am 3. Mai kam er.", "Um 17 Uhr"]),
         ("z.B. Haus, e.g. house. the end follows here", ["z.B. Haus, e.g. house. the end follows here"]),
         ("all is lower. still two sentences", ["all is lower.", "still two sentences"]),
