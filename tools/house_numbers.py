@@ -134,7 +134,7 @@ BARS = {
 MISSING = "no such class"
 """The number of members of a class that is not there."""
 
-OPEN: dict[str, int | str] = {"lines": 79_293, "kernel_importers": 1}
+OPEN: dict[str, int | str] = {"lines": 79_292, "kernel_importers": 1}
 """Number -> its greatest value as long as it misses its bar. One that reaches its bar is taken out."""
 
 

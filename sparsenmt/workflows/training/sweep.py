@@ -210,9 +210,8 @@ class SweepPlan:
             train(recipe, start=origin)
         if is_main_process():
             run.record().write()
-            if self.sweep.file.checkpoints == "remove" and not any(
-                other.needs_checkpoints_of(run) for other in self.runs
-            ):
+            needed = any(other.needs_checkpoints_of(run) for other in self.runs)
+            if self.sweep.file.checkpoints == "remove" and not needed:
                 shutil.rmtree(run.directory / "checkpoints", ignore_errors=True)
 
     def check_scoring(self) -> None:

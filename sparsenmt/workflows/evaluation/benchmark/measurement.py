@@ -44,7 +44,7 @@ from sparsenmt.workflows.evaluation.benchmark.workloads import (
 _PROMPTS = (64, 64)
 """Tokens of a prompt, and of its continuation, unless others are asked for."""
 
-_TRAINED = ("fp32", "bf16")
+_TRAINED = ("fp32", "bf16")  # dtypes of training
 
 
 @dataclass(frozen=True)
