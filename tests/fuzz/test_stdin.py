@@ -64,7 +64,7 @@ _OPTIONS: dict[str, tuple[Sequence[object], Sequence[object]]] = {
     "--seed": ([0, 1, 2**32 - 1], [2**32, 10**30, -1]),
     "--batch-tokens": (_WHOLE[1:], [0]),
     "--n-best": ([1, 1, 2], [0, 7, 10**30]),
-    "--dtype": (["fp32", "bf16"], ["fp16"]),
+    "--dtype": (["fp32", "bf16"], ["fp8", "fp16"]),
     "--threads": ([1, 2, 10**9, 10**30], [0]),
     "--long": (["split", "cut"], ["Cut"]),
     "--window": ([1, 2, 3, 2**31], [0, 2**31 + 1]),
@@ -158,7 +158,7 @@ def _decodes(lab: Lab, tokenizers: Tokenizers, case: Decode) -> None:
     )
 
 
-_ERRORS_OF_OPTIONS = re.compile(r"^(Usage: |error: --)", re.MULTILINE)
+_ERRORS_OF_OPTIONS = re.compile(r"^(Usage: |error: (--|decoding\.))", re.MULTILINE)
 
 
 def _first_bad_line(text: bytes) -> int:
