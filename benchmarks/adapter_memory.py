@@ -34,9 +34,8 @@ def measure(work: dict[str, Any], variant: str) -> dict[str, int]:
     import torch
 
     from protocol import training_batches
-    from sparsenmt.engine.training_operators import TrainingOperators
+    from sparsenmt.engine.training_operators import use_training_operators
     from sparsenmt.model.adapters import add_adapters
-    from sparsenmt.model.operators import use_operators
     from sparsenmt.recipe.schema import Optimizer
     from sparsenmt.training.gradients import Objective
     from sparsenmt.training.precision import MasterWeights
@@ -46,7 +45,7 @@ def measure(work: dict[str, Any], variant: str) -> dict[str, int]:
 
     torch.set_num_threads(2)
     model = random_model(work)
-    use_operators(model.train(), TrainingOperators(torch.device("cpu")))
+    use_training_operators(model.train(), torch.device("cpu"))
     if variant == "adapters":
         add_adapters(model, rank=RANK, alpha=2.0 * RANK, dropout=0.0, targets=["q", "v"], seed=1)
     weights = MasterWeights(model, torch.float32)

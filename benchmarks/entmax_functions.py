@@ -16,7 +16,6 @@ Without bars: 1.5-entmax in PyTorch alone, and softmax, over ours.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -28,8 +27,7 @@ import torch
 from torch import Tensor
 
 from common import PAUSE_SECONDS, command_line, parse, take_turns, verdict
-from sparsenmt.native.library import SWITCH
-from sparsenmt.sparsity.simplex import native
+from sparsenmt.engine.entmax_kernel import simplex_kernel
 from sparsenmt.sparsity.simplex.function import entmax
 
 # shape: batch, heads, queries, keys; pause: true if there must be one between the sides.
@@ -45,12 +43,11 @@ Function = Callable[[Tensor, Tensor], Tensor]  # scores (B, H, Q, K), alphas (H)
 
 @dataclass
 class Side:
-    """A function; flags for a learned alpha and for the compiled kernel."""
+    """A function, and a flag for a learned alpha."""
 
     name: str
     function: Function
     learned: bool = False
-    compiled: bool = False
 
 
 def sides() -> list[Side]:
@@ -71,15 +68,14 @@ def sides() -> list[Side]:
         Side("package adaptive", theirs_learned, learned=True),
         Side("adaptive", entmax, learned=True),
     ]
-    if native.native(torch.zeros(1)) is not None:
-        found.append(Side("entmax15 compiled", lambda scores, alphas: entmax(scores, 1.5), compiled=True))
-        found.append(Side("adaptive compiled", entmax, learned=True, compiled=True))
+    if (kernel := simplex_kernel()) is not None:
+        found.append(Side("entmax15 compiled", lambda scores, alphas: entmax(scores, 1.5, solver=kernel)))
+        found.append(Side("adaptive compiled", partial(entmax, solver=kernel), learned=True))
     return found
 
 
 def once(side: Side, scores: Tensor, given: Tensor, logits: Tensor) -> float:
     """Return the seconds of one forward and backward pass."""
-    os.environ[SWITCH] = "1" if side.compiled else "0"
     scores.grad = logits.grad = None
     alphas = 1.01 + 0.99 * torch.sigmoid(logits)
     start = time.perf_counter()
@@ -126,19 +122,13 @@ def bars_of(name: str, work: dict[str, Any], ratios: dict[str, float]) -> dict[s
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given, changes = parse(command_line(__doc__, repeats=7), list(CASES), arguments)
-    switch = os.environ.get(SWITCH)
     ratios: dict[str, float] = {}
     bars: dict[str, float] = {}
-    try:
-        for name in given.cases or CASES:
-            work = CASES[name] | changes
-            found = measure(name, work, given.repeats)
-            ratios |= found
-            bars |= {} if changes else bars_of(name, work, found)
-    finally:
-        os.environ.pop(SWITCH, None)
-        if switch is not None:
-            os.environ[SWITCH] = switch
+    for name in given.cases or CASES:
+        work = CASES[name] | changes
+        found = measure(name, work, given.repeats)
+        ratios |= found
+        bars |= {} if changes else bars_of(name, work, found)
     result = verdict("entmax_functions", ratios, bars)
     print(json.dumps(result))
     return 0 if result["ok"] else 1

@@ -252,9 +252,9 @@ PATHS: dict[str, FastPath] = {
     ),
     "entmax kernels": FastPath(
         ("entmax", "train_entmax"),
-        "sparsity/simplex/native.py sparsity/simplex/native.cpp sparsity/simplex/native_rows.h "
+        "engine/entmax_kernel.py sparsity/simplex/native.cpp sparsity/simplex/native_rows.h "
         "sparsity/simplex/native_tiles.h",
-        answers(None, "sparsity.simplex.function:native"),
+        answers(None, "engine.entmax_kernel:native"),
     ),
     "sums of bf16 rows": FastPath(("train_bf16",), "model/row_sums.py", answers(False, "model.row_sums:_sums_in_bf16")),
 }

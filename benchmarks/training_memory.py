@@ -27,8 +27,7 @@ def measure(work: dict[str, object], give_back: bool) -> list[int]:
     import torch
 
     from protocol import training_batches
-    from sparsenmt.engine.training_operators import TrainingOperators
-    from sparsenmt.model.operators import use_operators
+    from sparsenmt.engine.training_operators import use_training_operators
     from sparsenmt.process.runtime import trim_heap
     from sparsenmt.recipe.schema import Optimizer
     from sparsenmt.training.gradients import Objective
@@ -39,7 +38,7 @@ def measure(work: dict[str, object], give_back: bool) -> list[int]:
 
     torch.set_num_threads(2)
     model = random_model(work)
-    use_operators(model.train(), TrainingOperators(torch.device("cpu")))
+    use_training_operators(model.train(), torch.device("cpu"))
     weights = MasterWeights(model, torch.bfloat16)
     optimizer = make_optimizer(weights, Optimizer())
     seen = []

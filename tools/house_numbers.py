@@ -60,7 +60,6 @@ REASONS = {
     "sparsenmt.recipe.checks": "what keys of a recipe mean together; `load` reads them one by one",
     "sparsenmt.recipe.data_sections": "the sections about data; `schema` has the others, and all names",
     "sparsenmt.sparsity.simplex.blockwise": "attention on a GPU: no transform in it",
-    "sparsenmt.sparsity.simplex.function": "the function itself, which kernels and packages are compared with",
     "sparsenmt.sparsity.fixed_maps": "the attention maps of the paper, beside the heads that use them",
     "sparsenmt.testing.calls": "how calls of methods are recorded: no property in it",
     "sparsenmt.testing.device": "what a device is asked for in each part of a run, and how often it may be",
@@ -93,17 +92,17 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "data": (9_730, 0),
     "decoding": (4_290, 0),
     "depth_selector": (1_090, 0),
-    "engine": (2_985, 0),
+    "engine": (3_155, 0),
     "evaluation": (3_190, 0),
     "export": (1_760, 0),
     "importers": (3_260, 0),
-    "model": (4_880, 0),
+    "model": (4_865, 0),
     "native": (2_860, 3_085),
     "plugins": (610, 0),
     "process": (1_195, 0),
     "recipe": (4_220, 0),
     "report": (2_510, 0),
-    "sparsity": (3_700, 920),
+    "sparsity": (3_575, 920),
     "storage": (1_685, 0),
     "testing": (3_215, 0),
     "training": (3_000, 0),
@@ -134,7 +133,7 @@ BARS = {
 MISSING = "no such class"
 """The number of members of a class that is not there."""
 
-OPEN: dict[str, int | str] = {"lines": 79_292, "kernel_importers": 1}
+OPEN: dict[str, int | str] = {"lines": 79_291}
 """Number -> its greatest value as long as it misses its bar. One that reaches its bar is taken out."""
 
 

@@ -138,8 +138,7 @@ def decoding(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
 def training(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
     """Updates on random sentence pairs of several lengths; returns the target tokens, and a function."""
     from sparsenmt.data.batching import pad
-    from sparsenmt.engine.training_operators import TrainingOperators
-    from sparsenmt.model.operators import use_operators
+    from sparsenmt.engine.training_operators import use_training_operators
     from sparsenmt.process.devices import pick_device
     from sparsenmt.process.runtime import keep_freed_memory
     from sparsenmt.recipe.schema import Optimizer
@@ -150,7 +149,7 @@ def training(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
 
     keep_freed_memory()
     model = model_of(work).train()
-    use_operators(model, TrainingOperators(pick_device("cpu")))
+    use_training_operators(model, pick_device("cpu"))
     weights = MasterWeights(model, pick_dtype(work["our_dtype"], pick_device("cpu")))
     optimizer = make_optimizer(weights, Optimizer())
     for group in optimizer.param_groups:
@@ -175,8 +174,7 @@ def language_model(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
     import torch
 
     from protocol import language_batches
-    from sparsenmt.engine.training_operators import TrainingOperators
-    from sparsenmt.model.operators import use_operators
+    from sparsenmt.engine.training_operators import use_training_operators
     from sparsenmt.process.devices import pick_device
     from sparsenmt.process.runtime import keep_freed_memory
     from sparsenmt.recipe.schema import Optimizer
@@ -187,7 +185,7 @@ def language_model(work: dict[str, Any]) -> tuple[int, Callable[[], None]]:
 
     keep_freed_memory()
     model = model_of(work).train()
-    use_operators(model, TrainingOperators(pick_device("cpu")))
+    use_training_operators(model, pick_device("cpu"))
     weights = MasterWeights(model, pick_dtype(work["our_dtype"], pick_device("cpu")))
     optimizer, batches = make_optimizer(weights, Optimizer()), language_batches(work)
 

@@ -14,8 +14,7 @@ from protocol import language_batches, serve, work_from_arguments
 from sparsenmt.assemble.model import build_model
 from sparsenmt.decoding.text_scores import TextReading, score_text
 from sparsenmt.engine import build as engines
-from sparsenmt.engine.training_operators import TrainingOperators
-from sparsenmt.model.operators import use_operators
+from sparsenmt.engine.training_operators import use_training_operators
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.process.devices import pick_device
@@ -72,7 +71,7 @@ def main() -> None:
 
         serve(what=what, units=len(text), repeat=score)
         return
-    use_operators(model, TrainingOperators(torch.device("cpu")))
+    use_training_operators(model, torch.device("cpu"))
     weights = MasterWeights(model.train(), pick_dtype(dtype, pick_device("cpu")))
     optimizer = make_optimizer(weights, Optimizer())
     for group in optimizer.param_groups:

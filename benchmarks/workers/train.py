@@ -10,9 +10,8 @@ import torch
 import sparsenmt
 from protocol import PAD, Ids, serve, training_batches, work_from_arguments
 from sparsenmt.data.batching import Batch
-from sparsenmt.engine.training_operators import TrainingOperators
+from sparsenmt.engine.training_operators import use_training_operators
 from sparsenmt.model.depth_plan import DepthPlan
-from sparsenmt.model.operators import use_operators
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.process.devices import pick_device
 from sparsenmt.process.runtime import keep_freed_memory
@@ -62,7 +61,7 @@ def set_up(work: dict[str, Any]) -> tuple[Transformer, MasterWeights, torch.opti
     device = pick_device(work.get("device", "cpu"))
     model = random_model(work).to(device)
     model.train()
-    use_operators(model, TrainingOperators(device))
+    use_training_operators(model, device)
     weights = MasterWeights(model, pick_dtype(work["our_dtype"], device))
     optimizer = make_optimizer(weights, Optimizer())
     for group in optimizer.param_groups:

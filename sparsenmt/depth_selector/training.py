@@ -25,8 +25,7 @@ from torch import Tensor
 from sparsenmt.data.batching import length_batches
 from sparsenmt.depth_selector.classifier import DepthClassifier
 from sparsenmt.depth_selector.labels import LabelledSentences
-from sparsenmt.engine.training_operators import TrainingOperators
-from sparsenmt.model.operators import use_operators
+from sparsenmt.engine.training_operators import use_training_operators
 
 THRESHOLD = 0.5
 MAX_LAYERS, MAX_HEADS = 16, 65_536  # of a classifier: records of strangers may claim more
@@ -188,7 +187,7 @@ def train_classifier(
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         classifier = DepthClassifier(embeddings, depths=depths, layers=cell.layers, heads=cell.heads)
-        use_operators(classifier, TrainingOperators(device))
+        use_training_operators(classifier, device)
         classifier.to(device)
         if start is not None:
             classifier.load_state_dict(start)

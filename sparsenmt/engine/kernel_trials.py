@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sparsenmt.engine.entmax_kernel import FORMULAS, SimplexKernel, simplex_kernel
 from sparsenmt.model.dropout import LEVELS, Draws, plain_drop
 from sparsenmt.native import encoder, onednn, steps
 from sparsenmt.native.agreement import numbers
@@ -27,7 +28,6 @@ from sparsenmt.native.layer_checks import PlainLayer, gather, plain_attend, plai
 from sparsenmt.native.packing import PackedMatrix
 from sparsenmt.native.token_lists import TokenLists
 from sparsenmt.sparsity.simplex import newton
-from sparsenmt.sparsity.simplex.native import FORMULAS, SimplexKernel, native
 
 Trial = tuple[Callable[[], object], Callable[[], object]]
 """Two functions that solve one problem: by the kernel, and by PyTorch."""
@@ -383,7 +383,7 @@ def every_class() -> Iterator[Class]:
         yield from decoding_classes(decoding)
     if (training := gradient_kernels()) is not None:
         yield from training_classes(training)
-    if (simplex := native(torch.zeros(1))) is not None:
+    if (simplex := simplex_kernel()) is not None:
         yield from entmax_classes(simplex)
     if onednn.works(torch.float32):
         yield from reordered_classes()

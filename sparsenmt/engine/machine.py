@@ -6,8 +6,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 
-import torch
-
+from sparsenmt.engine import entmax_kernel as simplex
 from sparsenmt.engine.kernel_trials import every_class, measured_ratio
 from sparsenmt.engine.numerics import processor_name
 from sparsenmt.errors import UserError
@@ -19,7 +18,6 @@ from sparsenmt.native.instruction_sets import CAP, cap, sets_of_machine, usable_
 from sparsenmt.native.library import SWITCH, Origin, origins, wanted
 from sparsenmt.native.sources import kernel_folder
 from sparsenmt.process.progress import progress_over
-from sparsenmt.sparsity.simplex import native as simplex
 
 _SECONDS = 0.05  # of a measurement
 _NOISE = 1.1  # a ratio that is on the other side of the limit by less than this factor may be there by chance
@@ -43,7 +41,7 @@ class KernelsHere:
 
     def __init__(self) -> None:
         cap()  # refused before anything is loaded
-        searches, training, entmax = decoding.kernels(), gradients.gradient_kernels(), simplex.native(torch.zeros(1))
+        searches, training, entmax = decoding.kernels(), gradients.gradient_kernels(), simplex.simplex_kernel()
         self.deviations = {
             "decoding": None if searches is None else decoding.error(searches),
             "training": None if training is None else gradients.error(training),

@@ -18,10 +18,10 @@ from sparsenmt.model.attention import AttentionStep, KeysValues, MultiHeadAttent
 from sparsenmt.model.embeddings import Tables
 from sparsenmt.model.layers import FeedForward, RecurrentLayer, TransformerBlock
 from sparsenmt.model.linear import Activation, Linear
-from sparsenmt.model.operators import FEW_QUERIES, Operators
+from sparsenmt.model.operators import Operators
 from sparsenmt.model.sockets import Keys
 from sparsenmt.model.stacks import Decoder, Encoder
-from sparsenmt.native.kernels import Kernels, kernels_for
+from sparsenmt.native.kernels import FEW_QUERIES, Kernels, kernels_for
 from sparsenmt.native.packing import PackedMatrix
 from sparsenmt.native.steps import HEAD_SIZES, NormWeights
 

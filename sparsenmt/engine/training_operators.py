@@ -6,10 +6,11 @@ Shapes: B sentences, H heads, Q queries, K keys, E head size, N rows, V vocabula
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from sparsenmt.engine.entmax_kernel import use_kernel
 from sparsenmt.model.dropout import Draws
-from sparsenmt.model.operators import MatrixProduct, Operators
+from sparsenmt.model.operators import MatrixProduct, Operators, use_operators
 from sparsenmt.native import onednn, row_blocks
 from sparsenmt.native.gradients import KERNEL_DTYPES, HiddenKeys, attend, attends, gradient_kernels
 from sparsenmt.process.runtime import KEPT_KERNELS, RETURNING_KERNELS
@@ -75,3 +76,9 @@ class TrainingOperators(Operators):
         if found is None or not found.choice.prefers("loss", logits.dtype, logits.shape[1]):
             return None
         return found.loss(logits, target, share)
+
+
+def use_training_operators(model: nn.Module, device: torch.device) -> None:
+    """Let a model train by the faster operators of a device."""
+    use_operators(model, TrainingOperators(device))
+    use_kernel(model)

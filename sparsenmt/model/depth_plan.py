@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 Depth = tuple[int, int]
 """Encoder layers n, decoder layers m."""
@@ -84,9 +83,3 @@ class DepthPlan:
         exits = itertools.product(self.encoder_exits, self.decoder_exits)
         found = zip(exits, itertools.chain.from_iterable(rows), strict=True)
         return {pair: weight / total for pair, weight in found if weight}
-
-
-class DepthPolicy(Protocol):
-    """A method of the depth socket."""
-
-    def __call__(self, encoder_layers: int, decoder_layers: int) -> DepthPlan: ...

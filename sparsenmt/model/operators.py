@@ -16,9 +16,6 @@ from sparsenmt.model.dropout import Draws, plain_drop
 from sparsenmt.model.dropout import dropout as drop_out
 from sparsenmt.process.devices import avoid_cudnn_attention
 
-FEW_QUERIES = 8
-"""Queries of a step of beam search, for which plain products are faster on a CPU than the fused attention."""
-
 _MOST_PLAIN_SCORES = 1 << 24  # of a batch: 32 MB in bf16
 
 
@@ -52,8 +49,6 @@ class Operators:
             avoid_cudnn_attention()
         if mask is None and causal:
             return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
-        if q.device.type == "cpu" and not torch.is_grad_enabled() and q.shape[2] <= FEW_QUERIES:
-            return _attend_few(q, k, v, mask)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
 
     def attend_window(self, q: Tensor, k: Tensor, v: Tensor, valid: Tensor, reach: tuple[int, int]) -> Tensor | None:
@@ -115,14 +110,6 @@ class Operators:
 
 
 PYTORCH = Operators()
-
-
-def _attend_few(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """(B, H, Q, E) by plain products."""
-    scores = at_least_single(q @ k.transpose(-1, -2)).mul_(q.shape[-1] ** -0.5)
-    if mask is not None:
-        scores = scores.add_(mask)
-    return torch.softmax(scores, -1).to(v.dtype) @ v
 
 
 def _plain_is_faster(q: Tensor, k: Tensor, dropout: float) -> bool:

@@ -29,7 +29,7 @@ from sparsenmt.native.token_lists import MOST_FORBIDDEN, TokenLists
 
 _TOLERANCE = 1e-5  # of an absolute difference; of products, over their largest result
 _PRODUCT_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.int8: 4e-2}
-FEW_QUERIES = 8  # queries up to which the kernel copies no keys, and plain products are faster than a fused attention
+FEW_QUERIES = 8  # queries up to which the kernel copies no keys
 MOST_IN_ORDER = 64  # the largest width of `Kernels.best`
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import NoReturn
 from unittest import mock
@@ -225,7 +225,9 @@ def without_kernels() -> Iterator[None]:
     def asked() -> NoReturn:
         raise WrongDeviceError("a compiled kernel is asked for")
 
-    with mock.patch("sparsenmt.native.kernels._found", asked), mock.patch("sparsenmt.native.gradients._found", asked):
+    with ExitStack() as patches:
+        for module in ("native.kernels", "native.gradients", "engine.entmax_kernel"):
+            patches.enter_context(mock.patch(f"sparsenmt.{module}._found", asked))
         yield
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from sparsenmt.engine.entmax_kernel import SimplexKernel
+from sparsenmt.engine.entmax_kernel import simplex_kernel as find_simplex_kernel
 from sparsenmt.errors import UserError
 from sparsenmt.native.build import compile_library, find_compiler
 from sparsenmt.native.gradients import GradientKernels, gradient_kernels
@@ -17,7 +19,6 @@ from sparsenmt.native.instruction_sets import INSTRUCTION_SETS, features
 from sparsenmt.native.kernels import Kernels, kernels
 from sparsenmt.native.library import origins, wanted
 from sparsenmt.native.sources import SourceFiles
-from sparsenmt.sparsity.simplex.native import SimplexKernel, native
 
 NEEDED = {torch.float32: "fma", torch.bfloat16: "avx512_bf16", torch.int8: "fma"}
 """Dtype of products -> the flag of /proc/cpuinfo that they need."""
@@ -82,7 +83,7 @@ def training_kernels() -> GradientKernels:
 def simplex_kernel() -> SimplexKernel:
     """The library of alpha-entmax. Skips without a compiler; fails if the library is refused."""
     compiler_or_skip()
-    found = native(torch.zeros(1))
+    found = find_simplex_kernel()
     if found is None:
         pytest.fail(f"the kernel of alpha-entmax is not used: {origins['simplex'].refused}")
     return found

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from sparsenmt.engine import entmax_kernel as simplex
 from sparsenmt.native import gradients
 from sparsenmt.native import kernels as decoding
 from sparsenmt.native.build import compile_library
 from sparsenmt.native.instruction_sets import InstructionSet, sets_of_machine, usable_sets
 from sparsenmt.native.sources import LIBRARIES, SourceFiles
-from sparsenmt.sparsity.simplex import native as simplex
 from tests.native.libraries import compiler_or_skip
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from sparsenmt.engine.entmax_kernel import SimplexKernel
 from sparsenmt.native import kernels as module
-from sparsenmt.sparsity.simplex.native import SimplexKernel
 from tests.native.libraries import decoding_kernels, simplex_kernel
 
 Results = Sequence[Tensor | None]

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.native.library import SWITCH
+from sparsenmt.native.library import ALWAYS, SWITCH
 from sparsenmt.sparsity.simplex.function import entmax
 from tests.native.libraries import simplex_kernel
 
@@ -22,9 +23,9 @@ SINGLE = 1e-5  # what is allowed in fp32
 
 @pytest.fixture(params=["torch", "native"], autouse=True)
 def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setenv(SWITCH, "0" if request.param == "torch" else "always")
     if request.param == "native":
-        simplex_kernel()
+        monkeypatch.setenv(SWITCH, ALWAYS)
+        monkeypatch.setitem(globals(), "entmax", partial(entmax, solver=simplex_kernel()))
     yield request.param
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 import torch
+from torch import nn
 
-from sparsenmt.native.library import SWITCH
+from sparsenmt.engine import entmax_kernel as native
+from sparsenmt.native.library import ALWAYS, SWITCH
 from sparsenmt.native.sources import SIMPLEX
-from sparsenmt.sparsity.simplex import native
-from sparsenmt.sparsity.simplex.function import entmax
+from sparsenmt.sparsity.entmax import Entmax
+from sparsenmt.sparsity.simplex.function import NEWTON, entmax
 from tests.native.libraries import IN_USE, build_or_skip, builds, simplex_kernel
 
 SCORES = torch.linspace(-2, 2, 24).view(1, 2, 3, 4)
@@ -38,30 +41,45 @@ def test_it_is_right(kernel: native.SimplexKernel) -> None:
     assert native.error(kernel) <= 1
 
 
-def test_a_kernel_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert native.native(SCORES) is simplex_kernel()
+def test_a_model_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless it is wrong, turned off, or the model is on another device."""
+    found = simplex_kernel()
+
+    def used_by(device: str = "cpu") -> object:
+        model = nn.ModuleList([nn.Linear(1, 1, device=device), Entmax(1.5)])
+        native.use_kernel(model)
+        return model[1].solver
+
+    assert used_by() is found and used_by("meta") is NEWTON
+    monkeypatch.setenv(SWITCH, "0")
+    assert used_by() is NEWTON
+    monkeypatch.delenv(SWITCH)
     native._found.cache_clear()
     monkeypatch.setattr(native, "error", lambda kernel: 1.01)
-    assert native.native(SCORES) is None
-    torch.testing.assert_close(entmax(SCORES, 1.3).sum(-1), torch.ones(1, 2, 3))
+    assert used_by() is NEWTON
 
 
-def test_it_is_for_single_precision_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert native.native(SCORES.double()) is None
-    assert native.native(torch.zeros(0)) is None
-    monkeypatch.setenv(SWITCH, "0")
-    assert native.native(SCORES) is None
+def test_it_is_for_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, ALWAYS)
+    kernel = simplex_kernel()
+    with mock.patch.object(kernel, "forward", side_effect=kernel.forward) as forward:
+        for scores in (SCORES.double(), torch.zeros(1, 2, 3, 0)):
+            assert torch.equal(entmax(scores, 1.3, solver=kernel), entmax(scores, 1.3))
+        assert not forward.called
+        torch.testing.assert_close(entmax(SCORES, 1.3, solver=kernel), entmax(SCORES, 1.3))
+        assert forward.called
 
 
 @torch.no_grad()
 def test_strides_of_scores_and_masks() -> None:
-    simplex_kernel()
+    kernel = simplex_kernel()
     scores = torch.randn(5, 4, 3, 2).permute(3, 2, 1, 0)
     visible = torch.rand(5, 2) < 0.7
     visible[0] = True
     turned = visible.t()[:, None, None]
     torch.testing.assert_close(
-        entmax(scores, 1.4, turned), entmax(scores.contiguous(), 1.4, turned.expand(2, 3, 4, 5).contiguous())
+        kernel.weights(scores, 1.4, turned, None),
+        kernel.weights(scores.contiguous(), 1.4, turned.expand(2, 3, 4, 5).contiguous(), None),
     )
 
 

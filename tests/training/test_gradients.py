@@ -13,9 +13,8 @@ from torch import Tensor
 
 from sparsenmt.data.batching import Batch
 from sparsenmt.data.vocabulary import EOS
-from sparsenmt.engine.training_operators import TrainingOperators
+from sparsenmt.engine.training_operators import use_training_operators
 from sparsenmt.model.memory import Memory
-from sparsenmt.model.operators import use_operators
 from sparsenmt.model.sockets import Gates, MemoryFilter
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.native import onednn
@@ -78,7 +77,7 @@ def test_compiled_kernels_give_the_gradients_of_float64(
     monkeypatch.setattr(onednn, "_LEAST_WORK", 0)
     wide = small_model(plan=EXITS, dimension=32)
     own, objective = copy.deepcopy(wide).to(dtype), Objective(0.1, "tokens", {})
-    use_operators(own, TrainingOperators(torch.device("cpu")))
+    use_training_operators(own, torch.device("cpu"))
     batches = [make_batch(pairs(5, 1)), make_batch(pairs(2, 2, longest=3))]
     expected, found = (accumulated(model.train(), batches, objective)[1] for model in (wide, own))
     for name in expected:

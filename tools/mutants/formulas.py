@@ -235,8 +235,8 @@ FORMULAS = (
         ),
         (
             "1.5-entmax without the square",
-            "return u.square_(), _sum(u, counts, dim), slope",
-            "return u, _sum(u, counts, dim), slope",
+            "return u.square_(), _sum(u, counts), slope",
+            "return u, _sum(u, counts), slope",
         ),
         (
             "alpha-entmax with the exponent alpha - 1",
@@ -275,8 +275,8 @@ FORMULAS = (
         ),
         (
             "alphas that are those of the wrong head",
-            "heads[None, :, None].expand",
-            "heads.flip(0)[None, :, None].expand",
+            "alpha[None, :, None].expand",
+            "alpha.flip(0)[None, :, None].expand",
         ),
     ),
     *mutants_of(

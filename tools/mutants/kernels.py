@@ -191,7 +191,7 @@ KERNELS = (
     ),
     Mutant(
         "no check of the alpha-entmax kernel at the start",
-        f"{SIMPLEX}/native.py",
+        "sparsenmt/engine/entmax_kernel.py",
         "Library(SIMPLEX, SimplexKernel, error)",
         "Library(SIMPLEX, SimplexKernel, lambda kernel: 0.0)",
         ENTMAX,

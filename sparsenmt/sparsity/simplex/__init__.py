@@ -2,7 +2,6 @@
 
 ``function``  what transforms call, with exact gradients
 ``newton``    rows of scores in PyTorch, on any device, in fp32 and float64
-``native``    the same on the CPU in fp32, compiled where there is a compiler
 ``blockwise`` attention on a GPU without a matrix of scores, where Triton is installed
 ``transform`` the transform that chooses
 """

@@ -12,11 +12,35 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sparsenmt.sparsity.simplex import newton
-from sparsenmt.sparsity.simplex.native import native
+
+
+class Solver:
+    """The passes of `entmax`: here in PyTorch, on any device; those who train or decode may have a faster one."""
+
+    def weights(self, scores: Tensor, alpha: float | Tensor, visible: Tensor | None, counts: Tensor | None) -> Tensor:
+        """Compute the mass (B, H, Q, K); see `entmax`."""
+        hidden = scores if visible is None else scores.masked_fill(~visible, -torch.inf)
+        rows = newton.weights(hidden.flatten(0, 2), _each_row(alpha, scores), _spread(counts, scores))
+        return rows.view_as(scores)
+
+    def gradients(
+        self, mass: Tensor, given: Tensor, alpha: float | Tensor, counts: Tensor | None, *, of_alpha: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Compute the gradients of scores and, if wanted, of each row's alpha (B * H * Q), from that of the mass."""
+        return newton.gradients(
+            mass.flatten(0, 2), given.flatten(0, 2), _each_row(alpha, mass), _spread(counts, mass), of_alpha=of_alpha
+        )
+
+
+NEWTON = Solver()
 
 
 def entmax(
-    scores: Tensor, alpha: float | Tensor, visible: Tensor | None = None, counts: Tensor | None = None
+    scores: Tensor,
+    alpha: float | Tensor,
+    visible: Tensor | None = None,
+    counts: Tensor | None = None,
+    solver: Solver = NEWTON,
 ) -> Tensor:
     """The argmax over p on the simplex of p . scores + Tsallis alpha-entropy of p (Peters, Niculae and Martins 2019).
 
@@ -31,25 +55,24 @@ def entmax(
     Returns:
         mass (B, H, Q, K); fully masked rows are zero. There is no second derivative.
     """
-    mass: Tensor = _EntmaxFunction.apply(scores, alpha, visible, counts)  # type: ignore[no-untyped-call]
+    mass: Tensor = _EntmaxFunction.apply(scores, alpha, visible, counts, solver)  # type: ignore[no-untyped-call]
     return mass
 
 
 class _EntmaxFunction(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, scores: Tensor, alpha: float | Tensor, visible: Tensor | None, counts: Tensor | None
+        ctx: Any,
+        scores: Tensor,
+        alpha: float | Tensor,
+        visible: Tensor | None,
+        counts: Tensor | None,
+        solver: Solver,
     ) -> Tensor:
         heads = alpha.detach().to(scores.dtype) if isinstance(alpha, Tensor) else None
-        ctx.fixed = None if isinstance(alpha, Tensor) else alpha
+        ctx.fixed, ctx.solver = alpha if heads is None else None, solver
         counts = None if counts is None else counts.to(scores.dtype).contiguous()
-        compiled = native(scores)
-        if compiled is not None and compiled.faster("forward", scores.shape[-1], ctx.fixed):
-            mass = compiled.forward(scores, visible, counts, _each_head(heads, ctx.fixed, scores))
-        else:
-            hidden = scores if visible is None else scores.masked_fill(~visible, -torch.inf)
-            rows = newton.weights(hidden.flatten(0, 2), _each_row(heads, ctx.fixed, scores), _spread(counts, scores))
-            mass = rows.view_as(scores)
+        mass = solver.weights(scores, alpha if heads is None else heads, visible, counts)
         ctx.save_for_backward(mass, heads, counts)
         return mass
 
@@ -57,34 +80,15 @@ class _EntmaxFunction(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, given: Tensor) -> tuple[Tensor | None, ...]:
         mass, heads, counts = ctx.saved_tensors
-        of_alpha = bool(ctx.needs_input_grad[1])
-        compiled = native(mass)
-        if compiled is not None and compiled.faster("backward", mass.shape[-1], ctx.fixed):
-            each = _each_head(heads, ctx.fixed, mass)
-            gradient, sums = compiled.backward(mass, given, counts, each, of_alpha=of_alpha)
-        else:
-            gradient, sums = newton.gradients(
-                mass.flatten(0, 2),
-                given.flatten(0, 2),
-                _each_row(heads, ctx.fixed, mass),
-                _spread(counts, mass),
-                of_alpha=of_alpha,
-            )
+        alpha, of_alpha = ctx.fixed if heads is None else heads, bool(ctx.needs_input_grad[1])
+        gradient, sums = ctx.solver.gradients(mass, given, alpha, counts, of_alpha=of_alpha)
         total = None if sums is None else sums.view(mass.shape[:3]).sum((0, 2))
-        return gradient.view_as(mass), total, None, None
+        return gradient.view_as(mass), total, None, None, None
 
 
-def _each_head(heads: Tensor | None, fixed: float | None, like: Tensor) -> Tensor:
-    """(H)"""
-    return like.new_full((like.shape[1],), fixed or 0.0) if heads is None else heads.contiguous()
-
-
-def _each_row(heads: Tensor | None, fixed: float | None, like: Tensor) -> newton.Alpha:
+def _each_row(alpha: float | Tensor, like: Tensor) -> newton.Alpha:
     """One number, or (B * H * Q, 1)."""
-    if heads is None:
-        assert fixed is not None
-        return fixed
-    return heads[None, :, None].expand(like.shape[:3]).reshape(-1, 1)
+    return alpha[None, :, None].expand(like.shape[:3]).reshape(-1, 1) if isinstance(alpha, Tensor) else alpha
 
 
 def _spread(counts: Tensor | None, like: Tensor) -> Tensor | None:

@@ -12,7 +12,7 @@ No sorting is needed, and for alpha of 1.5 and 2 the end is exact, as it is for 
 Weights below `LEAST` are 0, in every number format and in the compiled kernel alike: near alpha = 1 the weights of keys
 far below the largest score would otherwise be 0 or not by how a library rounds numbers that fp32 can hardly hold.
 
-Shapes: R rows, K keys. Inside, short rows lie in memory as (K, R), so that sums over K run over whole vectors.
+Shapes: R rows, K keys.
 """
 
 from __future__ import annotations
@@ -32,10 +32,8 @@ LEAST = 2.0**-126
 _BELOW = LEAST - 2.0**-149  # the number of fp32 before it
 
 _CHUNK = 1 << 17  # scores that a CPU core processes at once, so that intermediate results fit its cache
-_SHORT = 48  # rows of up to this number of keys are transposed
 _STEPS = 16
 _HALVINGS = 100
-_CHEAP = 2  # steps towards thresholds that need no logarithm, before those that do
 _LOG2_E = math.log2(math.e)
 # The largest |S - 1|, as rows are normalised afterwards; and that below which no progress means rounding.
 _CLOSE = {torch.float32: (5e-7, 1e-5), torch.float64: (1e-14, 1e-12)}
@@ -51,22 +49,11 @@ def weights(scores: Tensor, alpha: Alpha, counts: Tensor | None = None) -> Tenso
         alpha: from 1 to 2.
         counts: (R, K): the number of keys that each stands for.
     """
-    rows, keys = scores.shape
-    transposed = scores.device.type == "cpu" and keys <= _SHORT < rows
-
-    def weigh(part: slice) -> Tensor:
-        z, each, counted = scores[part], _rows_of(alpha, part), None if counts is None else counts[part]
-        if not transposed:
-            return _weigh(z, each, counted, 1)
-        each = each.t() if isinstance(each, Tensor) else each
-        counted = None if counted is None else counted.t().contiguous()
-        return _weigh(z.t().contiguous(), each, counted, 0).t()
-
     if not scores.numel():
         return torch.zeros_like(scores)
     mass = torch.empty_like(scores)
     for part in _parts(scores):
-        mass[part] = weigh(part)
+        mass[part] = _weigh(scores[part], _rows_of(alpha, part), None if counts is None else counts[part])
     return mass
 
 
@@ -113,9 +100,9 @@ def _rows_of(alpha: Alpha, part: slice) -> Alpha:
     return alpha[part] if isinstance(alpha, Tensor) else alpha
 
 
-def _weigh(z: Tensor, alpha: Alpha, counts: Tensor | None, dim: int) -> Tensor:
-    """Mass of rows; ``dim`` is the axis of keys."""
-    top = z.amax(dim, keepdim=True)
+def _weigh(z: Tensor, alpha: Alpha, counts: Tensor | None) -> Tensor:
+    """Mass of rows."""
+    top = z.amax(1, keepdim=True)
     fully_masked = top == -torch.inf
     some_masked = may_hold(fully_masked)
     if some_masked:
@@ -124,18 +111,18 @@ def _weigh(z: Tensor, alpha: Alpha, counts: Tensor | None, dim: int) -> Tensor:
     if some_masked:
         d = d.masked_fill(fully_masked, 0.0)  # all equal: solved in one step; zeroed at the end
         counts = None if counts is None else torch.where(fully_masked, 1, counts)
-    beta, start = alpha - 1, torch.zeros_like(top)
+    beta = alpha - 1
     if isinstance(beta, Tensor):
-        p, total = _between(d, beta, counts, dim)
+        p, total = _between(d, beta, counts)
     elif beta == 0:
         p = d.exp_()
-        total = _sum(p, counts, dim)
+        total = _sum(p, counts)
     elif beta == 0.5:
-        p, total = _solve(_half(d, counts, dim), _half_step, start)
+        p, total = _solve(_half(d, counts), _half_step, d)
     elif beta == 1:
-        p, total = _solve(_linear(d, counts, dim), _linear_step, start)
+        p, total = _solve(_linear(d, counts), _linear_step, d)
     else:
-        p, total = _general(d, beta, counts, dim)
+        p, total = _general(d, beta, counts)
     scale = 1 / total
     if some_masked:
         scale = scale.masked_fill(fully_masked, 0.0)
@@ -145,40 +132,28 @@ def _weigh(z: Tensor, alpha: Alpha, counts: Tensor | None, dim: int) -> Tensor:
     return p if counts is None else p.mul_(counts)
 
 
-def _between(d: Tensor, beta: Tensor, counts: Tensor | None, dim: int) -> tuple[Tensor, Tensor]:
+def _between(d: Tensor, beta: Tensor, counts: Tensor | None) -> tuple[Tensor, Tensor]:
     """p and S if every row has its own alpha, from 1 on."""
     soft = beta == 0
     if not bool(soft.any()):
-        return _general(d, beta, counts, dim)
-    p, _ = _general(d, torch.where(soft, 0.5, beta), counts, dim)
+        return _general(d, beta, counts)
+    p, _ = _general(d, torch.where(soft, 0.5, beta), counts)
     p = torch.where(soft, d.exp(), p)
-    return p, _sum(p, counts, dim)
+    return p, _sum(p, counts)
 
 
-def _general(d: Tensor, beta: Alpha, counts: Tensor | None, dim: int) -> tuple[Tensor, Tensor]:
-    """p and S for alpha strictly above 1.
-
-    The threshold, e / b in the scale of the scores, falls as alpha rises. A few steps towards that of 1.5, or of 2
-    above it, need no logarithm and stay left of the root.
-    """
-    begin = d.new_zeros([1 if i == dim else size for i, size in enumerate(d.shape)])
-    each = beta if isinstance(beta, Tensor) else torch.full_like(begin, beta)
-    low, high = begin, begin
-    half, linear = _half(d, counts, dim), _linear(d, counts, dim)
-    for _ in range(_CHEAP):
-        low = low + _half_step(*half(low)[1:])
-        high = high + _linear_step(*linear(high)[1:])
-    begin = each * torch.where(each < 0.5, 2 * low, high)
+def _general(d: Tensor, beta: Alpha, counts: Tensor | None) -> tuple[Tensor, Tensor]:
+    """p and S for alpha strictly above 1."""
 
     def step(mass: Tensor, slope: Tensor) -> Tensor:
         return -mass * torch.expm1(-beta * mass.log()) / slope
 
-    return _solve(_power(d, beta, counts, dim), step, begin)
+    return _solve(_power(d, beta, counts), step, d)
 
 
-def _solve(at: At, step: Step, begin: Tensor) -> tuple[Tensor, Tensor]:
-    """Newton's method from the left of the root; returns p and S when all rows are close to it."""
-    e, worst = begin, math.inf
+def _solve(at: At, step: Step, d: Tensor) -> tuple[Tensor, Tensor]:
+    """Newton's method from the left of the roots of rows d; returns p and S when all rows are close to them."""
+    e, worst = d.new_zeros(len(d), 1), math.inf
     close, noise = _CLOSE[e.dtype]
     for _ in range(_STEPS):
         p, mass, slope = at(e)
@@ -186,7 +161,7 @@ def _solve(at: At, step: Step, begin: Tensor) -> tuple[Tensor, Tensor]:
         if worst <= close or before / 4 < worst < noise:
             return p, mass
         e = e + step(mass, slope)
-    return _solve_guarded(at, step, begin)
+    return _solve_guarded(at, step, e)
 
 
 def _solve_guarded(at: At, step: Step, e: Tensor) -> tuple[Tensor, Tensor]:
@@ -209,14 +184,14 @@ def _solve_guarded(at: At, step: Step, e: Tensor) -> tuple[Tensor, Tensor]:
 # Each of the following functions has one buffer: p is overwritten by the next call.
 
 
-def _half(d: Tensor, counts: Tensor | None, dim: int) -> At:
+def _half(d: Tensor, counts: Tensor | None) -> At:
     """alpha = 1.5: p = u^2."""
     u = torch.empty_like(d)
 
     def at(e: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         torch.add(1 - e, d, alpha=0.5, out=u).relu_()
-        slope = _sum(u, counts, dim)
-        return u.square_(), _sum(u, counts, dim), slope
+        slope = _sum(u, counts)
+        return u.square_(), _sum(u, counts), slope
 
     return at
 
@@ -225,13 +200,13 @@ def _half_step(mass: Tensor, slope: Tensor) -> Tensor:
     return (mass - mass.sqrt()) / slope
 
 
-def _linear(d: Tensor, counts: Tensor | None, dim: int) -> At:
+def _linear(d: Tensor, counts: Tensor | None) -> At:
     """alpha = 2: p = u."""
     u, support = torch.empty_like(d), torch.empty_like(d)
 
     def at(e: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         torch.add(1 - e, d, out=u).relu_()
-        return u, _sum(u, counts, dim), _sum(torch.sign(u, out=support), counts, dim)
+        return u, _sum(u, counts), _sum(torch.sign(u, out=support), counts)
 
     return at
 
@@ -240,7 +215,7 @@ def _linear_step(mass: Tensor, slope: Tensor) -> Tensor:
     return (mass - 1) / slope
 
 
-def _power(d: Tensor, beta: Alpha, counts: Tensor | None, dim: int) -> At:
+def _power(d: Tensor, beta: Alpha, counts: Tensor | None) -> At:
     """Any alpha above 1: p = exp(ln u / b), with ln(1 + y) for ln u, whose rounding 1 / b would blow up."""
     base, inverse = d * beta, _LOG2_E / beta
     y, p = torch.empty_like(d), torch.empty_like(d)
@@ -250,13 +225,13 @@ def _power(d: Tensor, beta: Alpha, counts: Tensor | None, dim: int) -> At:
         torch.sub(base, e, out=y).clamp_min_(-1)
         torch.log1p(y, out=p).mul_(inverse).exp2_()  # exp2 is faster than exp
         torch.div(p, y.add_(1).clamp_min_(tiny), out=y)
-        return p, _sum(p, counts, dim), _sum(y, counts, dim)
+        return p, _sum(p, counts), _sum(y, counts)
 
     return at
 
 
-def _sum(x: Tensor, counts: Tensor | None, dim: int) -> Tensor:
-    return (x if counts is None else x * counts).sum(dim, keepdim=True)
+def _sum(x: Tensor, counts: Tensor | None) -> Tensor:
+    return (x if counts is None else x * counts).sum(1, keepdim=True)
 
 
 def _slope(p: Tensor, beta: Alpha, *, logs: bool) -> tuple[Tensor, Tensor | None]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from sparsenmt.model.sockets import Keys, Transform
 from sparsenmt.sparsity.simplex.blockwise import attend, computable
-from sparsenmt.sparsity.simplex.function import entmax
+from sparsenmt.sparsity.simplex.function import NEWTON, Solver, entmax
 
 
 class EntmaxTransform(Transform):
     """alpha-entmax: see `simplex.function`."""
+
+    solver: Solver = NEWTON
 
     @property
     def alphas(self) -> float | Tensor:
@@ -18,8 +20,15 @@ class EntmaxTransform(Transform):
         raise NotImplementedError
 
     def forward(self, scores: Tensor, keys: Keys) -> Tensor:
-        return entmax(scores, self.alphas, keys.visible(), keys.counts)
+        return entmax(scores, self.alphas, keys.visible(), keys.counts, self.solver)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, keys: Keys, dropout: float, *, causal: bool) -> Tensor | None:
         alphas = self.alphas
         return attend(q, k, v, alphas, keys, dropout, causal=causal) if computable(q, k, alphas) else None
+
+
+def use_solver(model: nn.Module, solver: Solver) -> None:
+    """Let all alpha-entmax transforms of a model use a solver."""
+    for module in model.modules():
+        if isinstance(module, EntmaxTransform):
+            module.solver = solver

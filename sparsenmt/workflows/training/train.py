@@ -32,14 +32,13 @@ from sparsenmt.data.text_sides import TextSides
 from sparsenmt.data.tokenizers.frame import NO_FRAMES, FramePair
 from sparsenmt.data.tokenizers.sampled_division import SampledDivision
 from sparsenmt.engine.numerics import numerics, numerics_changes
-from sparsenmt.engine.training_operators import TrainingOperators, kept_kernels
+from sparsenmt.engine.training_operators import kept_kernels, use_training_operators
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_tokenizer
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.model.attention import record_cross_head
 from sparsenmt.model.compiled_blocks import compile_blocks
 from sparsenmt.model.first_batch import check_first_batch
-from sparsenmt.model.operators import use_operators
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.process.devices import deterministic_algorithms, pick_device, use_threads
 from sparsenmt.process.interrupts import resumable
@@ -325,7 +324,7 @@ def make_trainer(
     if options.compile:  # of PyTorch's operators: it cannot look into others
         compile_blocks(model, lambda message: notify(f"warning: {message}"))
     else:
-        use_operators(model, TrainingOperators(device))
+        use_training_operators(model, device)
     weights = MasterWeights(model, pick_dtype(options.compute_dtype, device))
     limit_kernel_caches(kept_kernels(model.output_table))
     trainer = Trainer(

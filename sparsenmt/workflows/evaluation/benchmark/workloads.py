@@ -29,9 +29,8 @@ from sparsenmt.decoding.text_scores import TextReader, TextReading
 from sparsenmt.engine.build import build, packs
 from sparsenmt.engine.contract import Engine
 from sparsenmt.engine.torch_engine import TorchEngine
-from sparsenmt.engine.training_operators import TrainingOperators
+from sparsenmt.engine.training_operators import use_training_operators
 from sparsenmt.errors import UserError
-from sparsenmt.model.operators import use_operators
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.sockets import content_patterns
@@ -196,7 +195,7 @@ class TrainingWorkload:
         self._objective = Objective(options.label_smoothing, options.loss_normalization, benchmarked.auxiliary)
         self._clip = options.clip_norm, options.clip
         self._model = benchmarked.build().to(device).train()
-        use_operators(self._model, TrainingOperators(device))
+        use_training_operators(self._model, device)
         self._weights = MasterWeights(self._model, dtype)
         self._optimizer = make_optimizer(self._weights, options.optimizer)
         for group in self._optimizer.param_groups:

@@ -1,7 +1,9 @@
-"""The compiled alpha-entmax kernel `native.cpp`, used only if its results are right (`sparsenmt.native.library`).
+"""The solver of alpha-entmax that engines and trainers give to a model: a kernel (`sparsity/simplex/native.cpp`).
 
 Short rows are solved as many at a time as a vector of the processor has lanes (`native_tiles.h`), long ones one by one
-(`native_rows.h`). Without the kernel, `newton` is used.
+(`native_rows.h`). The kernel is used only if its results are right (`native.library`), otherwise `newton` is.
+
+Shapes: B rows, H heads, Q queries, K keys.
 """
 
 from __future__ import annotations
@@ -10,10 +12,9 @@ import ctypes
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sparsenmt.native.address import address
 from sparsenmt.native.agreement import distance, largest_error
@@ -21,16 +22,16 @@ from sparsenmt.native.choice import Choices
 from sparsenmt.native.library import Library, LoadedLibrary, wanted
 from sparsenmt.native.sources import SIMPLEX, set_of
 from sparsenmt.sparsity.simplex import newton
+from sparsenmt.sparsity.simplex.function import Solver
+from sparsenmt.sparsity.simplex.transform import use_solver
 
 _TOLERANCE = 1e-5
 _KEYS = (13, 37, 130)  # one for each path: in tiles, in tiles only forward, row by row
 FORMULAS = (1.5, 2.0)  # alphas with a formula of their own
 
-Way = Literal["forward", "backward"]
 
-
-class SimplexKernel(LoadedLibrary):
-    """The library's functions on tensors: fp32, on the CPU.
+class SimplexKernel(LoadedLibrary, Solver):
+    """`Solver` by the library's functions, where they take the scores (fp32, on the CPU) and are faster.
 
     Attributes:
         choice: where they are faster than `newton`.
@@ -43,9 +44,24 @@ class SimplexKernel(LoadedLibrary):
         super().__init__(path, {}, {f"sparsenmt_simplex_{way}": arguments for way in ("forward", "backward")})
         self.choice = Choices(set_of(path))
 
-    def faster(self, way: Way, keys: int, alpha: float | None) -> bool:
-        """Return True if a pass over rows of this length is faster than `newton`; alpha None: one for each head."""
-        return self.choice.prefers(f"entmax {way}", alpha if alpha in FORMULAS else "any", keys)
+    def weights(self, scores: Tensor, alpha: float | Tensor, visible: Tensor | None, counts: Tensor | None) -> Tensor:
+        if not self._is_faster("forward", scores, alpha):
+            return super().weights(scores, alpha, visible, counts)
+        return self.forward(scores, visible, counts, _each_head(alpha, scores))
+
+    def gradients(
+        self, mass: Tensor, given: Tensor, alpha: float | Tensor, counts: Tensor | None, *, of_alpha: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        if not self._is_faster("backward", mass, alpha):
+            return super().gradients(mass, given, alpha, counts, of_alpha=of_alpha)
+        return self.backward(mass, given, counts, _each_head(alpha, mass), of_alpha=of_alpha)
+
+    def _is_faster(self, way: str, rows: Tensor, alpha: float | Tensor) -> bool:
+        """Return True if the kernel takes rows (B, H, Q, K), and is faster than `newton`."""
+        if rows.dtype != torch.float32 or rows.device.type != "cpu" or not rows.numel():
+            return False
+        known = not isinstance(alpha, Tensor) and alpha in FORMULAS
+        return self.choice.prefers(f"entmax {way}", alpha if known else "any", rows.shape[-1])
 
     def forward(self, scores: Tensor, visible: Tensor | None, counts: Tensor | None, alphas: Tensor) -> Tensor:
         """scores (B, H, Q, K), visible broadcastable to it, counts (B, K), alphas (H) -> mass (B, H, Q, K)."""
@@ -89,11 +105,16 @@ class SimplexKernel(LoadedLibrary):
         return gradient, sums
 
 
-def native(scores: Tensor) -> SimplexKernel | None:
-    """The kernel, if it takes such scores."""
-    if scores.dtype != torch.float32 or scores.device.type != "cpu" or not scores.numel():
-        return None
+def simplex_kernel() -> SimplexKernel | None:
+    """Return the kernel, if there is one that can be used."""
     return _found() if wanted() else None
+
+
+def use_kernel(model: nn.Module) -> None:
+    """Let the transforms of a model on the CPU use the kernel, if there is one."""
+    found = simplex_kernel() if next(model.parameters()).device.type == "cpu" else None
+    if found is not None:
+        use_solver(model, found)
 
 
 @functools.cache
@@ -105,6 +126,11 @@ def error(kernel: SimplexKernel) -> float:
     """The largest deviation from `newton` in float64, values and gradients, over the tolerance (`largest_error`)."""
     problems = [each for keys in _KEYS for each in _problems(keys)]
     return largest_error(kernel, lambda threads: (_error(kernel, *each) / _TOLERANCE for each in problems))
+
+
+def _each_head(alpha: float | Tensor, like: Tensor) -> Tensor:
+    """(H)"""
+    return alpha.contiguous() if isinstance(alpha, Tensor) else like.new_full((like.shape[1],), alpha)
 
 
 _Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor]
