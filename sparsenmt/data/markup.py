@@ -23,7 +23,7 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -261,14 +261,15 @@ class _Transfer:
 
     def children(self, elements: Sequence[Element], inside: Span, parent: Span) -> tuple[_Placed, ...]:
         """Place elements within a part of the translation, which its parent covers; ``parent``: in the source."""
-        found, free = dict[int, _Placed](), [inside]
+        found, free, taken = dict[int, _Placed](), [inside], list[Span]()
         sizes = [len(self._covered(each)) for each in elements]
         order = sorted(range(len(elements)), key=lambda n: (not elements[n].kept, not sizes[n], sizes[n], n))
         for n in order:
             own = elements[n]
-            taken = [(each.begin, each.end) for each in found.values()]
             begin, end = self._place(own, free, taken, inside, parent)
             _take(free, (begin, end))
+            if begin < end:
+                insort(taken, (begin, end))
             inner = self.children(own.children, (begin, end), (own.begin, own.end))
             found[n] = _Placed(own, begin, end, inner)
         return tuple(sorted((found[n] for n in range(len(elements))), key=lambda each: (each.begin, each.end)))
@@ -283,7 +284,7 @@ class _Transfer:
         return range(first, max(first, last))
 
     def _place(self, element: Element, free: Sequence[Span], taken: Sequence[Span], inside: Span, parent: Span) -> Span:
-        """Return the place of an element in one of the gaps between those that are placed, which are ``taken``."""
+        """Return the place of an element in one of the gaps between places that are taken; both rise."""
         own = self._verbatims.get((element.begin, element.end)) if element.kept else None
         if own is not None and any(begin <= own[0] and own[1] <= end for begin, end in free):
             return own
@@ -379,7 +380,7 @@ class _Transfer:
             place = self._target[by_source[after][0]][0]
         else:
             place = inside[0 if covered.start == 0 else 1]
-        for begin, end in taken:
+        for begin, end in taken[bisect_left(taken, (place, 0)) - 1 :][:1]:  # the last that begins before it
             if begin < place < end:
                 place = end if before is not None else begin
         return place, place
