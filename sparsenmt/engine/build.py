@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from sparsenmt.engine.contract import Engine
-from sparsenmt.engine.entmax_kernel import use_kernel
 from sparsenmt.engine.graph_engine import GraphEngine, wanted
 from sparsenmt.engine.native_engine import NativeEngine
 from sparsenmt.engine.packing import Packing
@@ -29,7 +28,6 @@ def build(model: Transformer, dtype: torch.dtype = torch.float32, *, final: bool
         final: keep every weight once, also where the output table is looked up.
     """
     model.eval().requires_grad_(False)
-    use_kernel(model)
     rounded = dtype if rounds(model.output_table, dtype) else None  # then only products are rounded
     keep = {id(p) for m in model.modules() if isinstance(m, WIDE) for p in m.parameters()}
     for parameter in model.parameters():

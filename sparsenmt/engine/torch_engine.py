@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.engine.contract import Continuations, GreedyOutputs, GreedyRules, NextRules, Searches, require
+from sparsenmt.engine.entmax_kernel import use_kernel
 from sparsenmt.engine.search_cache import GatheredRows, Product, SearchCache
 from sparsenmt.model.first_batch import check_first_batch
 from sparsenmt.model.kv_cache import BufferPool, KVCache
@@ -43,6 +44,7 @@ class TorchEngine:
         self.model = model
         self._output: Product = model.project if output is None else output
         self._buffers = BufferPool()
+        use_kernel(model)
         check_first_batch(model)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ import torch
 from torch import nn
 
 from sparsenmt.assemble.model import build_model
+from sparsenmt.engine.build import build
+from sparsenmt.engine.torch_engine import TorchEngine
 from sparsenmt.errors import UserError
 from sparsenmt.model.sites import SITES
 from sparsenmt.model.transformer import Transformer
@@ -17,10 +20,12 @@ from sparsenmt.recipe import schema
 from sparsenmt.recipe.load import load_resolved
 from sparsenmt.sparsity.entmax import AdaptiveEntmax, EntmaxOptions, alpha_of
 from sparsenmt.sparsity.registry import methods
+from sparsenmt.sparsity.simplex.transform import EntmaxTransform
 from sparsenmt.storage.tensors import load_tensors, save_tensors
 from sparsenmt.testing.bench import attention_steps
 from sparsenmt.training.precision import MasterWeights
 from sparsenmt.training.state import make_optimizer
+from tests.native.libraries import simplex_kernel
 from tests.toys import registered
 
 
@@ -85,6 +90,16 @@ def test_shared_weights_survive_a_file_and_a_copy(tmp_path: Any) -> None:
     for (_, step), (_, copied), (_, changed) in zip(*map(attention_steps, (model, twin, other)), strict=True):
         assert torch.equal(step.transform.alphas, copied.transform.alphas)
         assert torch.equal(step.transform.alphas, changed.transform.alphas) == (changed.site != "encoder_self")
+
+
+@pytest.mark.parametrize("sites", [SITES, SITES[:1], SITES[1:2], SITES[2:]])
+@pytest.mark.parametrize("engine", [build, TorchEngine])
+def test_every_engine_gives_its_transforms_the_kernel(engine: Callable[[Transformer], Any], sites: Any) -> None:
+    kernel = simplex_kernel()
+    model = model_with(sites=sites)
+    transforms = [module for module in model.modules() if isinstance(module, EntmaxTransform)]
+    engine(model)
+    assert transforms and all(each.solver is kernel for each in transforms)
 
 
 def test_beginnings() -> None:
