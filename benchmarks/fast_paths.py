@@ -254,7 +254,7 @@ PATHS: dict[str, FastPath] = {
         ("entmax", "train_entmax"),
         "engine/entmax_kernel.py sparsity/simplex/native.cpp sparsity/simplex/native_rows.h "
         "sparsity/simplex/native_tiles.h",
-        answers(None, "engine.entmax_kernel:native"),
+        answers(None, "engine.entmax_kernel:simplex_kernel"),
     ),
     "sums of bf16 rows": FastPath(("train_bf16",), "model/row_sums.py", answers(False, "model.row_sums:_sums_in_bf16")),
 }

@@ -283,6 +283,7 @@ def test_gathered_and_masked_global_attention_are_timed(capsys: pytest.CaptureFi
     assert list(last["ratios"]) == ["entmax_1024", "global_4096"] and last["bars"] == {} and last["ok"] is True
 
 
+@pytest.mark.thorough
 def test_all_depths_are_timed_beside_the_plain_model(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

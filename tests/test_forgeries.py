@@ -262,6 +262,7 @@ def test_kept_translations(place: Path) -> None:
     try_all(path, [read])
 
 
+@pytest.mark.thorough
 def test_kept_evaluation(place: Path) -> None:
     model = place / "model"
     text = TestText("text", place / "text.en", place / "text.de")
@@ -282,6 +283,7 @@ def test_kept_evaluation(place: Path) -> None:
     try_all(path, [read])
 
 
+@pytest.mark.thorough
 def test_kept_evaluation_of_a_language_model(place: Path) -> None:
     model, text = place / "model", PlainText("test", place / "text.en")
     path, key = text_path_and_key(model, text)

@@ -23,6 +23,7 @@ from sparsenmt.data.demo_corpus import write_demo_corpus
 from tests.commands.conftest import RECIPE
 
 ROOT = Path(__file__).resolve().parent.parent
+pytestmark = pytest.mark.thorough
 
 
 class Copy:

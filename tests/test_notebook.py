@@ -15,6 +15,7 @@ nbclient = pytest.importorskip("nbclient")
 pytest.importorskip("ipykernel")
 
 
+@pytest.mark.thorough
 def test_every_cell_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"UPDATES": "6", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}.items():
         monkeypatch.setenv(name, value)

@@ -111,6 +111,7 @@ def program(tmp_path: Path) -> Program:
     return run
 
 
+@pytest.mark.thorough
 def test_a_method_from_outside_trains_decodes_and_scores(program: Program, tmp_path: Path) -> None:
     program("prepare", "recipe.yaml")
     program("train", "recipe.yaml")

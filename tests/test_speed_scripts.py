@@ -147,6 +147,7 @@ def test_operators_by_kind() -> None:
 
 
 @pytest.mark.skipif(shutil.which("sh") is None, reason="needs a shell")
+@pytest.mark.thorough
 def test_a_model_with_random_weights_for_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Made small here: what matters is that it opens and translates."""
     import one_line

@@ -139,6 +139,7 @@ class Catalogue:
     def __init__(self, modules: Iterable[Module]) -> None:
         self.modules = list(modules)
         self.files = {module.file: module for module in self.modules}
+        self._known: dict[tuple[ast.expr, int], list[str]] = {}  # of `_texts`: node and depth
         self._calls: dict[str, list[tuple[Module, ast.Call]]] = {}
         self._functions: dict[str, list[tuple[Module, ast.FunctionDef]]] = {}
         for module in self.modules:
@@ -214,6 +215,11 @@ class Catalogue:
     def _texts(self, module: Module, node: ast.expr, depth: int) -> list[str]:
         if depth < 0:
             return []
+        if (node, depth) not in self._known:
+            self._known[node, depth] = self._read(module, node, depth)
+        return self._known[node, depth]
+
+    def _read(self, module: Module, node: ast.expr, depth: int) -> list[str]:
         match node:
             case ast.Constant(value=str(text)):
                 return [text]

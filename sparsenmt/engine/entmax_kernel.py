@@ -23,7 +23,7 @@ from sparsenmt.native.library import Library, LoadedLibrary, wanted
 from sparsenmt.native.sources import SIMPLEX, set_of
 from sparsenmt.sparsity.simplex import newton
 from sparsenmt.sparsity.simplex.function import Solver
-from sparsenmt.sparsity.simplex.transform import use_solver
+from sparsenmt.sparsity.simplex.transform import EntmaxTransform
 
 _TOLERANCE = 1e-5
 _KEYS = (13, 37, 130)  # one for each path: in tiles, in tiles only forward, row by row
@@ -113,8 +113,9 @@ def simplex_kernel() -> SimplexKernel | None:
 def use_kernel(model: nn.Module) -> None:
     """Let the transforms of a model on the CPU use the kernel, if there is one."""
     found = simplex_kernel() if next(model.parameters()).device.type == "cpu" else None
-    if found is not None:
-        use_solver(model, found)
+    for module in model.modules():
+        if found is not None and isinstance(module, EntmaxTransform):
+            module.solver = found
 
 
 @functools.cache

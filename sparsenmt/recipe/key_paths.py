@@ -21,6 +21,7 @@ def key_path(dotted: str) -> KeyPath:
     return tuple(int(part) if part.isdecimal() and len(part) < 10 else part for part in dotted.split("."))
 
 
+@cache
 def fields_by_key(section: type[BaseModel]) -> dict[str, FieldInfo]:
     """A section's fields by the keys that recipes use."""
     return {field.alias or name: field for name, field in section.model_fields.items()}

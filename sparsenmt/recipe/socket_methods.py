@@ -54,7 +54,8 @@ def _method_mappings(recipe: YamlNode, path: KeyPath = ()) -> Iterator[tuple[Key
         yield path, socket, recipe
         return
     for key, value in children(recipe):
-        yield from _method_mappings(value, (*path, key))
+        if path or key == "model":  # all sockets lie there
+            yield from _method_mappings(value, (*path, key))
 
 
 def method_names(recipe: Mapping[str, Any]) -> list[tuple[str, str]]:

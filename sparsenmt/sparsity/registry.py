@@ -197,4 +197,5 @@ def get(socket: Socket, name: str) -> Method:
 
 def methods() -> Mapping[str, Mapping[str, type[BaseModel]]]:
     """Socket -> method name -> options type, for loading recipes."""
-    return {socket: {m.name: m.options for m in all_methods() if m.socket == socket} for socket in SOCKETS}
+    found = all_methods()
+    return {socket: {m.name: m.options for m in found if m.socket == socket} for socket in SOCKETS}

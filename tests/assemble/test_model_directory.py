@@ -32,6 +32,7 @@ from sparsenmt.sparsity.registry import methods
 from sparsenmt.storage.files import seal_text, unseal_text, write_sealed
 from sparsenmt.storage.tensors import load_tensors, save_tensors
 from tests.decoding.support import invented_lines
+from tests.examples import examples
 from tests.export.support import make_bundle
 
 CORPUS = {"source": "/a", "target": "/b"}
@@ -286,8 +287,8 @@ def test_weights_that_an_older_version_wrote(directory: Path) -> None:
     assert model_directory.weights_after(directory) == 7
 
 
-@pytest.mark.parametrize("link", [False, True])
-@pytest.mark.parametrize("back", [False, True])
+@examples("link", [False, True])
+@examples("back", [False, True])
 @pytest.mark.parametrize(
     "step", ["read_manifest", "stored_recipe", "_read_weights", "read_header", "check_file_entries"]
 )

@@ -178,6 +178,7 @@ def test_a_report() -> None:
     assert row["share"] == pytest.approx(0.5) and row["share_of_square"] == pytest.approx(0.25)
 
 
+@pytest.mark.thorough
 def test_a_trained_model_a_recipe_and_a_preset(command: Run, workspace: Path) -> None:
     files = ("--json", "speed.json", "--csv", "speed.csv")
     result = command("benchmark", "model", *QUICK, "--batch-tokens", "40", *files, "--dtype", "fp32", "--dtype", "bf16")

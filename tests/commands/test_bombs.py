@@ -59,6 +59,7 @@ def refused_in_time(arguments: list[str], folder: Path, *, memory: int | None = 
     return done.stderr
 
 
+@pytest.mark.thorough
 def test_a_recipe_of_aliases_is_refused_in_time(workspace: Path) -> None:
     assert len(LAUGHS) < 457
     (workspace / "model/recipe.yaml").write_text(seal_text(LAUGHS), encoding="utf-8")
@@ -132,6 +133,7 @@ def test_a_long_line_on_stdin(refused: Refused) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="macOS does not enforce limits of memory")
+@pytest.mark.thorough
 def test_a_long_line_takes_no_memory(workspace: Path) -> None:
     (workspace / "long.gz").write_bytes(gzip.compress(b"b " * 150_000_000, 1))
     # PyTorch alone takes up to 1 GB of it; before, tokens of 300 MB took 17 GB.

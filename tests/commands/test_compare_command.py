@@ -234,6 +234,7 @@ for i in range(40):
 """
 
 
+@pytest.mark.thorough
 def test_processes_that_measure_at_once_keep_the_results_of_both(tmp_path: Path) -> None:
     key = dict.fromkeys(("format", "weights", "model", "decoding", "text"), 1)
     code = MEASURER.replace("KEY", repr(key))

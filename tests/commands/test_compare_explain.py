@@ -57,6 +57,7 @@ def test_a_filter_skips_what_is_counted_and_a_model_of_the_list_is_its_twin(comm
     assert (row["pays"] == "yes") is (row["turns"] == "faster") is (row["reason"] is None)
 
 
+@pytest.mark.thorough
 def test_a_transform_and_a_pattern_say_why_they_save_nothing(command: Run) -> None:
     attention = "attention: {cross: {transform: {name: topk, k: 2}}, encoder_self: {pattern: {name: window, k: 3}}}"
     trained(command, "sparse", f"{SECTION}, {attention}")
@@ -69,6 +70,7 @@ def test_a_transform_and_a_pattern_say_why_they_save_nothing(command: Run) -> No
     assert pattern["pays"] == "yes" or "too short for bands" in pattern["reason"]
 
 
+@pytest.mark.thorough
 def test_layers_that_do_not_run_are_skipped(command: Run) -> None:
     section = "encoder_layers: 2, decoder_layers: 2, depth: {name: tied_multi}"
     trained(command, "tied", section)

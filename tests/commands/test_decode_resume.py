@@ -102,6 +102,7 @@ def test_an_interrupt_names_the_command_that_goes_on(command: Run, workspace: Pa
     assert again.code == 0, "line 0 is done"
 
 
+@pytest.mark.thorough
 def test_killed(command: Run, workspace: Path) -> None:
     arguments = ["decode", "model", "-i", "corpus/train.en", "--window", "10", "--method", "greedy", "--threads", "1"]
     assert command(*arguments, "-o", "whole").code == 0
@@ -298,6 +299,7 @@ def test_out_of_memory(command: Run, stopping: Stopping, error: BaseException) -
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no limit on address space")
 @pytest.mark.skipif(torch.version.cuda is not None, reason="CUDA's libraries alone take more address space")
+@pytest.mark.thorough
 def test_more_memory_than_there_is(workspace: Path) -> None:
     """PyTorch's own error, in a process that may not have more."""
     import resource

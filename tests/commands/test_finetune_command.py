@@ -112,6 +112,7 @@ def test_no_updates_only_add_the_filter(command: Run, workspace: Path) -> None:
     assert "gated: the directory exists" in command(*again).err
 
 
+@pytest.mark.thorough
 def test_a_sweep_goes_on_and_compares(command: Run, workspace: Path, drawn: dict[str, list[Diagram]]) -> None:
     arguments = ["finetune-l0", "model", "--weight", "0.1,0.4", "--target", "0.3", "--updates", "2", "--baseline"]
     arguments += ["-o", "sweep", "data.test={source: corpus/test.en, target: corpus/test.de}"]

@@ -164,6 +164,7 @@ def test_a_text_in_one_line(texts: Run, monkeypatch: pytest.MonkeyPatch) -> None
     assert density.code == 0, density.err
 
 
+@pytest.mark.thorough
 def test_no_line_of_a_text_is_too_long(texts: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("long").write_bytes(b"word " * (LONGEST_LINE // 5 + 1))
     for module in (score_text, evaluate_text):  # to read all of it with a model would take minutes
@@ -322,6 +323,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparsenmt.evaluation.text_quality.BLOCK_CHARACTERS", 100)
 
 
+@pytest.mark.thorough
 def test_models_are_compared_on_blocks_of_lines(texts: Run, small_blocks: None) -> None:
     assert texts("average", "lm", "--last", "2", "-o", "mean").code == 0
     command = ("compare", "lm", "mean", "--text", "texts/train.en")

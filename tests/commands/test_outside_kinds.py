@@ -182,6 +182,7 @@ def test_a_broken_plugin_stops_only_what_uses_it(plugin: Plugin, command: Run, w
     assert failed["where"].endswith("broken.py:3") and failed["error"].endswith("division by zero")
 
 
+@pytest.mark.thorough
 def test_installed_plugins_are_imported_when_they_are_used(trained: Path, tmp_path: Path) -> None:
     folder = tmp_path / "site"
     folder.mkdir()

@@ -134,6 +134,7 @@ def test_a_budget_that_nothing_meets(command: Run, timed: list[Any], table: Any)
     assert table()["settings"]["meets"] is False and not Path("out/model").exists()
 
 
+@pytest.mark.thorough
 def test_the_model_of_an_earlier_budget_is_removed(command: Run, timed: list[Any]) -> None:
     arguments = [*PLAN, "--axis", "beam", "--within", "chrf -100"]
     assert command(*arguments).code == 0 and Path("out/model").is_dir() and Path("out/chosen.json").is_file()
@@ -151,6 +152,7 @@ def test_a_plan_of_its_own_choice_would_replace_it(command: Run, timed: list[Any
     assert Path("out/model/manifest.json").read_bytes() == before
 
 
+@pytest.mark.thorough
 def test_a_choice_that_differs_in_files_alone_is_written(
     command: Run, timed: list[Any], table: Any, few: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +187,7 @@ def test_a_shortlist_of_the_recipe_is_cut_with_the_vocabulary(command: Run, time
     assert set(used) == {decoding.shortlist, "model"}
 
 
+@pytest.mark.thorough
 def test_a_vocabulary_that_cannot_be_cut_stays_whole(
     command: Run, timed: list[Any], table: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +202,7 @@ def test_a_vocabulary_that_cannot_be_cut_stays_whole(
     assert not any("cut" in row["candidate"] for row in table()["tables"]["pareto"])
 
 
+@pytest.mark.thorough
 def test_a_cut_vocabulary_at_a_depth_is_that_of_its_layers(
     command: Run, timed: list[Any], table: Any, few: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +222,7 @@ def test_a_cut_vocabulary_at_a_depth_is_that_of_its_layers(
     assert (recipe.model.encoder_layers, recipe.model.decoder_layers) == (1, 1)
 
 
+@pytest.mark.thorough
 def test_with_a_limit_on_memory_a_depth_is_that_of_a_cut_model(command: Run, timed: list[Any], table: Any) -> None:
     made(Path("model"), Path("tied"), {**SECTIONS["tied"], "output_bias": True})
     tied = ["tied" if each == "model" else each for each in PLAN]
@@ -267,6 +272,7 @@ def test_a_shortlist_and_a_cut_vocabulary_lie_in_the_chosen_directory(
     assert command("decode", "out/model", "-i", "corpus/test.en").lines == named
 
 
+@pytest.mark.thorough
 def test_the_number_of_threads_is_chosen_last_and_decode_takes_it(command: Run, timed: list[Any]) -> None:
     two = ["2" if each == "1" else each for each in PLAN]
     result = command(*two, "--axis", "threads", "--within", "chrf -100")
@@ -279,6 +285,7 @@ def test_the_number_of_threads_is_chosen_last_and_decode_takes_it(command: Run, 
     assert torch.get_num_threads() == 2
 
 
+@pytest.mark.thorough
 def test_threads_are_those_of_the_option_or_the_recipe(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = read_recipe(Path("model")).decoding
     slice_model("model", "one", decoding=usual.model_copy(update={"threads": 1}))

@@ -28,6 +28,7 @@ def large(workspace: Path) -> Path:
 
 
 @examples("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.thorough
 def test_goes_on(command: Run, large: Path, number: signal.Signals) -> None:
     partial = large / ".new.partial"
     process = program(*PREPARE)

@@ -81,6 +81,7 @@ def report(command: Run, *arguments: str | Path) -> Document:
     return read_document(Path("r.json"))
 
 
+@pytest.mark.thorough
 def test_every_figure_is_that_of_the_named_command(command: Run, models: list[str]) -> None:
     suite = write_json(Path("suite.json"), LINGEVAL)
     made = report(command, *models, *TEXTS, "--depths", "--suite", suite)
@@ -267,6 +268,7 @@ def test_hostile_lines_are_data(command: Run, models: list[str]) -> None:
     assert {each.source for each in compared} == set(lines)
 
 
+@pytest.mark.thorough
 def test_an_imported_model_beside_one_with_other_vocabularies(command: Run, models: list[str]) -> None:
     assert command("export", "model", "--to", "safetensors-hf", "hf").code == 0
     assert command("import", "hf", "back", "--source-language", "en", "--target-language", "de").code == 0

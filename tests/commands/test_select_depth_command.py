@@ -114,6 +114,7 @@ def test_other_cells_do_not_translate_again(command: Run, workspace: Path, monke
     assert [each["lambda"] for each in report(workspace)["search"]] == [0.25]
 
 
+@pytest.mark.thorough
 def test_sizes_with_and_without_fine_tuning(command: Run, workspace: Path) -> None:
     """The paper's Table 2. The selector is the fine-tuned classifier of the size that the search chose."""
     tuning = ("--finetune-source", "tune.en", "--finetune-reference", "tune.de")

@@ -39,6 +39,7 @@ def together(commands: Sequence[Any], *, window: int = 3, **environment: str) ->
     return [json.loads(Path(f"results-{rank}.json").read_bytes()) for rank in (0, 1)]
 
 
+@pytest.mark.thorough
 def test_two_processes_write_what_one_writes(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files, standard output, n-best lists, JSON, a line that is too long, scores; and mistakes, told once."""
     lines = Path("corpus/test.en").read_bytes().decode().split("\n")[:17]

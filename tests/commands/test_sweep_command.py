@@ -122,6 +122,7 @@ def test_variants_are_trained_measured_and_laid_out(
     assert not diagram.series
 
 
+@pytest.mark.thorough
 def test_again_it_prints_the_same_without_work(command: Run, sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = command("sweep", "sweep.yaml")
     written = Path("sweep/table.json").read_bytes()
@@ -137,6 +138,7 @@ def test_again_it_prints_the_same_without_work(command: Run, sweep: Path, monkey
     assert [line.split() for line in listed] == [[name, "finished", f"sweep/{name}"] for name in NAMES]
 
 
+@pytest.mark.thorough
 def test_a_new_variant_does_not_evaluate_the_others(command: Run, sweep: Path, translated: list[str]) -> None:
     assert command("sweep", "sweep.yaml", "--only", "full").code == 0
     table = command("sweep", "sweep.yaml", "--table")

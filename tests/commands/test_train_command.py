@@ -353,6 +353,7 @@ def test_a_resume_with_other_numerics_says_so(command: Run, workspace: Path, mon
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.thorough
 def test_messages_that_cannot_be_printed_do_not_end_training(workspace: Path) -> None:
     with open("/dev/full", "wb") as full:
         process = program("train", "small.yaml", "directory=new", "training.max_updates=6", stderr=full)

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sparsenmt.assemble.bundle import open_model
 from sparsenmt.assemble.model_directory import MANIFEST
 from sparsenmt.data.dataset import Dataset
@@ -30,6 +32,7 @@ def test_a_model_knows_the_longest_lines_of_its_training_text(workspace: Path) -
     assert text.longest == (train.source_lengths.max() - 1, train.target_lengths.max() - 1)
 
 
+@pytest.mark.thorough
 def test_longer_lines_are_counted_and_named(command: Run, workspace: Path) -> None:
     text = open_model(workspace / "model").text
     assert text is not None

@@ -31,6 +31,7 @@ from sparsenmt.testing import trained_model
 from sparsenmt.workflows.conversion.import_model import import_model
 from sparsenmt.workflows.evaluation.verify import Certificate, verify
 from tests.commands.support import Run
+from tests.examples import examples
 from tests.importers import sources
 
 SECTIONS: dict[str, dict[str, Any]] = {
@@ -83,7 +84,7 @@ def failed(certificate: Certificate) -> set[str]:
     return {name for name, figures in certificate.checks.items() if not all(each.holds for each in figures)}
 
 
-@pytest.mark.parametrize("kind", [*SECTIONS, "marian", "language model"])
+@examples("kind", [*SECTIONS, "marian", "language model"], fast=["entmax", "tied"])
 def test_all_kinds_of_models_keep_the_equalities(kind: str, model: Callable[[str], Path]) -> None:
     directory = model(kind)
     certificate = run(directory)
@@ -129,6 +130,7 @@ def test_a_library_that_computes_wrongly(model: Callable[[str], Path], monkeypat
 
 
 @needs_kernels
+@pytest.mark.thorough
 def test_a_damaged_library(model: Callable[[str], Path], tmp_path: Path) -> None:
     """It is not used, which is said, and the certificate names other numerics than those of the whole library."""
     directory, folder = model("softmax"), tmp_path / "kernels"

@@ -20,6 +20,7 @@ MakeData = Callable[..., schema.Data]
 Lines = Callable[..., list[str]]
 
 
+@pytest.mark.thorough
 def test_the_same_data_from_any_number_of_processes(
     make_data: MakeData, lines: Lines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -160,6 +160,7 @@ def test_links_of_a_copy_leave_every_tag_where_it_was(seed: int) -> None:
     assert moved(line, " ".join(words), " ".join(f"{n}-{n}" for n in range(8))) == line
 
 
+@pytest.mark.thorough
 def test_a_thousand_tags_take_a_moment_alone() -> None:
     line = "".join(f"<b>w{n}</b> " for n in range(1000)) + "<i " + "'" * 2000
     found = moved(line, " ".join(f"w{n}" for n in range(1000)), " ".join(f"{n}-{n}" for n in range(1000)))

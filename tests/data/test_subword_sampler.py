@@ -20,6 +20,7 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizer, train_tokenizer
 from sparsenmt.data.vocabulary import SPECIAL_TOKENS, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.recipe.schema import SubwordSampling, TokenizerSection
+from tests.examples import examples
 
 SYLLABLES = [a + b + c for a in "bdkst" for b in "aeiou" for c in ("", "n", "r")]
 SAMPLES = 12_000
@@ -71,7 +72,7 @@ def chi_square(ours: Counter[tuple[int, ...]], theirs: Counter[tuple[int, ...]])
     return statistic, freedom * (1 - 2 / (9 * freedom) + 5 * math.sqrt(2 / (9 * freedom))) ** 3
 
 
-@pytest.mark.parametrize(
+@examples(
     ("kind", "options", "own"),
     [
         ("bpe", {"dropout": 0.1}, (-1, 0.1)),
@@ -79,6 +80,7 @@ def chi_square(ours: Counter[tuple[int, ...]], theirs: Counter[tuple[int, ...]])
         ("unigram", {"alpha": 0.3}, (-1, 0.3)),
         ("unigram", {"alpha": 0.2, "nbest": 8}, (8, 0.2)),
     ],
+    fast=[("bpe", {"dropout": 0.1}, (-1, 0.1)), ("unigram", {"alpha": 0.3}, (-1, 0.3))],
 )
 def test_divisions_have_the_distribution_of_sentencepiece(
     tokenizers: dict[str, SentencePieceTokenizer], kind: str, options: dict[str, Any], own: tuple[int, float]

@@ -54,6 +54,7 @@ def test_without_warm_up() -> None:
     assert seen == [LINES] and times["x"].result is None and times["x"].seconds >= 0
 
 
+@pytest.mark.thorough
 def test_no_more_than_one_model_is_alive() -> None:
     class Model:
         def __call__(self, lines: Sequence[str]) -> None:

@@ -22,6 +22,7 @@ from sparsenmt.model.stacks import memory_keys
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.test_speculative import batch_of, model_of, texts
+from tests.examples import examples
 from tests.native.libraries import decoding_kernels
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -92,7 +93,7 @@ def naive(model: Transformer, memory: Memory, limit: int, confidence: float) -> 
     return tokens[1:], total, layers
 
 
-@pytest.mark.parametrize("confidence", [0.0, 0.05, 0.2, 1.0])
+@examples("confidence", [0.0, 0.05, 0.2, 1.0], fast=[0.05, 0.2])
 @pytest.mark.parametrize("keys", MODELS.values(), ids=MODELS)
 def test_equals_a_plain_loop(keys: dict[str, Any], confidence: float) -> None:
     model = model_of(**keys)

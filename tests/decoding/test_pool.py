@@ -23,6 +23,7 @@ from sparsenmt.model.kv_cache import KVCache
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.support import encode, invented_lines, naive_beam, sources, tiny_bundle, tiny_model
 from tests.decoding.test_beam import assert_same, options
+from tests.examples import examples
 from tests.model.support import random_model
 from tests.native.libraries import decoding_kernels
 
@@ -60,7 +61,7 @@ def search(engine: TorchEngine, batches: list[Rows], limits: list[list[int]], ch
     return found
 
 
-@pytest.mark.parametrize("seed", range(16))
+@examples("seed", range(16), fast=4)
 @pytest.mark.parametrize("share", [2, 4])
 def test_equals_plain_loops_with_all_options_drawn(seed: int, share: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SHARE", share)

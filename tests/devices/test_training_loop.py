@@ -22,6 +22,7 @@ from sparsenmt.training import sentence_pairs
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.loop import Trainer
 from sparsenmt.training.uploads import Uploads
+from tests.examples import examples
 from tests.training.support import (
     EXITS,
     PLAIN,
@@ -94,7 +95,7 @@ def trainer_of(directory: Path, dataset: Dataset, fake: FakeDevice | None, optio
     return trainer
 
 
-@pytest.mark.parametrize("clip", ["total", "tensor", "step"])
+@examples("clip", ["total", "tensor", "step"])
 @pytest.mark.parametrize("named", [{"plan": PLAIN}, {"plan": PLAIN, "filtered": True}, {"plan": EXITS}], ids=str)
 def test_an_update_waits_once(
     tmp_path: Path,

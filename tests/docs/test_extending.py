@@ -123,6 +123,7 @@ def test_the_methods_keep_the_rules(folder: Path, module: str, rules: list[str])
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.thorough
 def test_models_of_the_examples_train_and_decode(folder: Path, name: str) -> None:
     text = RECIPE.format(name=name, model=MODELS[name].rstrip())
     (folder / f"{name}.yaml").write_text(text, encoding="utf-8", newline="\n")

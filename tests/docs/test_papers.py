@@ -19,6 +19,7 @@ from sparsenmt.cli import COMMANDS
 from sparsenmt.recipe.schema import ModelSection, Recipe
 from sparsenmt.recipe.sweep import read_sweep
 from sparsenmt.workflows.training.sweep import plan_sweep
+from tests.examples import examples
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/records/papers.md").read_text(encoding="utf-8")
@@ -135,7 +136,7 @@ def sweeps() -> list[str]:
     return sorted({words[place] for words in commands() if (place := recipe_name(words, "recipes/sweeps")) is not None})
 
 
-@pytest.mark.parametrize("name", sweeps())
+@examples("name", sweeps(), fast=3)
 def test_every_variant_of_a_sweep_is_a_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARSENMT_DATA", "data")
     for run in plan_sweep(read_sweep(ROOT / name)).runs:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import sparsenmt
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,6 +47,7 @@ assert trial.recipe.training.max_updates == 4 and len(open("runs/trial.de").read
 """
 
 
+@pytest.mark.thorough
 def test_the_examples_run(tmp_path: Path) -> None:
     program = "\n".join([BEFORE, *re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL), AFTER])
     (tmp_path / "program.py").write_text(program, encoding="utf-8", newline="\n")

@@ -51,6 +51,7 @@ METHODS = get_args(SignificanceMethod)
 
 @pytest.mark.parametrize("metric", ["bleu", "rouge1"])
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.thorough
 def test_equally_good_systems_are_told_apart_as_often_as_promised(method: SignificanceMethod, metric: str) -> None:
     work = {"metric": metric, "sentences": 300, "pairs": 400, "segments": 100, "resamples": 100}
     rates = significance.error_rates(work, method)
@@ -242,6 +243,7 @@ def test_one_sentence_has_no_p_value(method: SignificanceMethod) -> None:
 
 
 @pytest.mark.parametrize("segments", [2, 5, 10])
+@pytest.mark.thorough
 def test_few_segments_are_told_apart_no_more_often_than_promised(segments: int) -> None:
     work = {"metric": "bleu", "sentences": 300, "pairs": 400, "segments": segments, "resamples": 50}
     before, now = (significance.error_rates(work, "bootstrap", fewest) for fewest in (0, FEWEST))

@@ -36,6 +36,7 @@ from sparsenmt.workflows.conversion.export import export_model as export_directo
 from sparsenmt.workflows.conversion.import_model import import_model
 from sparsenmt.workflows.conversion.slice import slice_model
 from sparsenmt.workflows.conversion.vocabulary_slice import VocabularyTexts
+from tests.examples import examples
 from tests.export.support import make_bundle, make_tokenizers
 from tests.importers.marian_twin import ATTENTION, PRE, SENTENCES, UNTIED, Twin, vocabulary
 from tests.importers.test_marian import VARIANTS
@@ -114,7 +115,7 @@ UNCHANGED["norms first, self-attention"] = {**PRE, **ATTENTION}
 
 
 @pytest.mark.parametrize("kind", ["npz", "bin", "int8"])
-@pytest.mark.parametrize("name", UNCHANGED)
+@examples("name", UNCHANGED, fast=3)
 def test_unchanged_models_come_out_as_the_files_they_were(name: str, kind: str, tmp_path: Path) -> None:
     source = write_source(tmp_path / "source", kind, **UNCHANGED[name])
     export_directory(imported(source, tmp_path), tmp_path / "out", "marian")

@@ -27,6 +27,7 @@ def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypat
     assert "| training, 64 tokens: peak memory | not measured | MB | only of a CUDA device |" in table
 
 
+@pytest.mark.thorough
 def test_other_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their ratios are rows; the message of one that cannot run is its note."""
     work = ["400", "--without-peer"]

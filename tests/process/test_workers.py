@@ -222,6 +222,7 @@ def environment_of(rank: int, port: int) -> dict[str, str]:
     ("victim", "how"),
     [(1, "KILL"), pytest.param(0, "KILL", marks=pytest.mark.slow), pytest.param(0, "DISK", marks=pytest.mark.slow)],
 )
+@pytest.mark.thorough
 def test_a_process_whose_partner_has_ended_says_so(tmp_path: Path, victim: int, how: str) -> None:
     """It is stopped before its fifth batch; a full disk is noticed when the next line of the log is written."""
     write_dataset(tmp_path / "data")

@@ -317,6 +317,7 @@ def test_a_directory_that_is_being_written(tmp_path: Path) -> None:
     assert in_children([lambda: make_new(tmp_path / "place")]) == [2], "it exists"
 
 
+@pytest.mark.thorough
 def test_some_pairs_of_writers(tmp_path: Path) -> None:
     counts, findings = pairs.campaign(6, 1, tmp_path)
     assert sum(counts.values()) == 6

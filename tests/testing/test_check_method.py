@@ -62,6 +62,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
             del sys.modules[name]
 
 
+@pytest.mark.thorough
 def test_the_smallest_case_is_a_script_that_fails(call: Call, tmp_path: Path) -> None:
     code, out, err = call("check-method", "hasty.py", "--rule", "counts", "--rule", "deterministic")
     assert code == 1 and re.search(
@@ -190,6 +191,7 @@ def test_a_rule_on_one_case() -> None:
     assert Sizes().heads == 4 and issubclass(BrokenRule, AssertionError)
 
 
+@pytest.mark.thorough
 def test_the_tests_of_a_package(tmp_path: Path) -> None:
     """Three lines are a test for each rule, which fails with the script, or is skipped where a rule says nothing."""
     (tmp_path / "hasty.py").write_text(MODULE, encoding="utf-8")
@@ -220,6 +222,7 @@ def test_the_plugin_of_pytest_loads_no_heavy_package() -> None:
     assert done.stdout.strip() == "" and callable(method_checks)
 
 
+@pytest.mark.thorough
 def test_the_template_of_a_plugin_keeps_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Alone; `make plugin` checks it in pairs, installed beside a wheel."""
     monkeypatch.syspath_prepend(str(SINK.parents[1]))

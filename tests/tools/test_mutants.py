@@ -50,6 +50,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.thorough
 def test_a_mutant_that_survives_is_told(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     killed = Mutant("doubles", "half.py", "x / 2", "x * 2", ["test_half.py"])
     alive = Mutant("is wrong elsewhere", "half.py", "x / 2", "2 if x == 4 else 0", ["test_half.py::test_it"])
@@ -60,6 +61,7 @@ def test_a_mutant_that_survives_is_told(toy: Path, capsys: pytest.CaptureFixture
     assert "return x / 2" in (toy / "half.py").read_text(), "mutants are made in a copy"
 
 
+@pytest.mark.thorough
 def test_what_is_no_mutant_ends_the_run(toy: Path) -> None:
     with pytest.raises(SystemExit, match="is there 0 times"):
         try_all([Mutant("of another text", "half.py", "y / 2", "y", ["test_half.py"])])

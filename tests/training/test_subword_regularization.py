@@ -31,6 +31,7 @@ from sparsenmt.recipe.schema import (
 )
 from sparsenmt.training.sentence_pairs import PairBatches, TranslationTask
 from sparsenmt.workflows.training.train import _division
+from tests.examples import examples
 from tests.training.interrupting import Moments, Runs, assert_same, outcome
 from tests.training.support import PIECES, dataset_of, pairs, small_model, training_options
 
@@ -122,7 +123,7 @@ def test_what_was_read_ahead_is_what_would_be_read_now(dataset: Dataset) -> None
         assert rows_of(read._batches) == wanted[number]
 
 
-@pytest.mark.parametrize(("place", "number"), [("batch", 14), ("validation", 2), ("saved", 2)])
+@examples(("place", "number"), [("batch", 14), ("validation", 2), ("saved", 2)])
 def test_a_stopped_run_continues_with_the_same_tokens(
     tmp_path: Path, dataset: Dataset, place: str, number: int
 ) -> None:

@@ -90,6 +90,7 @@ decoding: {beam_size: 2, max_length_factor: 0.5, max_length_offset: 5}
 """
 
 
+@pytest.mark.thorough
 def test_a_program_needs_no_command_line(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(RECIPE, encoding="utf-8")
     root = str(Path(sparsenmt.__file__).parent.parent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from sparsenmt.model.sockets import Keys, Transform
 from sparsenmt.sparsity.simplex.blockwise import attend, computable
@@ -25,10 +25,3 @@ class EntmaxTransform(Transform):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, keys: Keys, dropout: float, *, causal: bool) -> Tensor | None:
         alphas = self.alphas
         return attend(q, k, v, alphas, keys, dropout, causal=causal) if computable(q, k, alphas) else None
-
-
-def use_solver(model: nn.Module, solver: Solver) -> None:
-    """Let all alpha-entmax transforms of a model use a solver."""
-    for module in model.modules():
-        if isinstance(module, EntmaxTransform):
-            module.solver = solver
