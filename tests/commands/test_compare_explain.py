@@ -47,6 +47,7 @@ def products(model: str, *, compact: bool = True) -> float:
     return count_arithmetic(lambda: list(score_pairs(bundle, input_lines(lines), targets, compact=compact))).flop
 
 
+@pytest.mark.thorough
 def test_a_filter_skips_what_is_counted_and_a_model_of_the_list_is_its_twin(command: Run) -> None:
     assert command("finetune-l0", "model", "--updates", "0", "-o", "gated").code == 0
     row = rows_of(command, "model", "gated")["model.memory.0"]

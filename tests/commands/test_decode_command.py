@@ -318,6 +318,7 @@ def test_a_reader_that_goes_away(workspace: Path) -> None:
     assert process.wait(60) == 141
 
 
+@pytest.mark.thorough
 def test_a_program_that_waits_for_each_answer(workspace: Path) -> None:
     process = program("decode", "model", "--window", "1", stdin=subprocess.PIPE)
     assert process.stdin is not None and process.stdout is not None

@@ -139,6 +139,7 @@ def test_a_command(plugin: Plugin, command: Run, workspace: Path) -> None:
     assert "Did you mean 'count-words'?" in command("count-word").err
 
 
+@pytest.mark.thorough
 def test_the_list(plugin: Plugin, command: Run, workspace: Path) -> None:
     assert command("plugins").lines == ["no plugin is registered"]
     module = plugin(KINDS)

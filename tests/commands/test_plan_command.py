@@ -173,6 +173,7 @@ def test_a_choice_that_differs_in_files_alone_is_written(
         assert cut == (wanted == 0)
 
 
+@pytest.mark.thorough
 def test_a_shortlist_of_the_recipe_is_cut_with_the_vocabulary(command: Run, timed: list[Any]) -> None:
     assert command("shortlist", "model", *CORPUS[1:], "-o", "all.shortlist").code == 0
     bundle = open_model("model", device="cpu", dtype=None)

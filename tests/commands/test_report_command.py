@@ -226,6 +226,7 @@ def test_given_targets_are_read(command: Run, models: list[str]) -> None:
     assert "no filter decides in this model" in made["annotate"].missing
 
 
+@pytest.mark.thorough
 def test_the_same_command_writes_the_same_bytes(command: Run, models: list[str]) -> None:
     report(command, "model", "gated", *TEXTS, "--sentences", "5")
     first = [Path(name).read_bytes() for name in ("r.html", "r.json")]

@@ -308,6 +308,7 @@ def test_a_loss_that_explodes(command: Run, workspace: Path) -> None:
     assert not (workspace / "new/weights.safetensors").exists()
 
 
+@pytest.mark.thorough
 def test_an_interrupt_and_going_on(workspace: Path) -> None:
     arguments = ["train", "small.yaml", "directory=new", "training.max_updates=100000", "training.save_every=2"]
     process = program(*arguments)

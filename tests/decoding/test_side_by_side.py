@@ -86,7 +86,7 @@ def test_translations_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     decoding_kernels(torch.float32)
     monkeypatch.setenv("SPARSENMT_NATIVE", "always")
     bundle = packed(tiny_bundle(dtype=torch.float32), torch.float32)
-    lines, chosen, found = invented_lines(45, 3), options(beam_size=3, batch_tokens=100), []
+    lines, chosen, found = invented_lines(20, 3), options(beam_size=3, batch_tokens=100), []
     for count in (1, 2, 3):
         monkeypatch.setattr(NativeEngine, "searches", Searches(at_once=count))
         found.append([each.hypotheses for each in translate_lines(bundle, input_lines(lines), chosen)])  # type: ignore[arg-type]

@@ -136,6 +136,7 @@ def test_models_of_the_examples_train_and_decode(folder: Path, name: str) -> Non
     assert methods == {method.name for method in registered(METHODS).values() if f"name: {method.name}" in text}
 
 
+@pytest.mark.thorough
 def test_the_metric_the_report_and_the_subcommand(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reference = folder / "corpus/test.de"
     assert run(["score", str(reference), "-r", str(reference), "-m", "exact", "--json"]) == 0

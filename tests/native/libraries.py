@@ -89,9 +89,10 @@ def simplex_kernel() -> SimplexKernel:
     return found
 
 
-def builds(fast: Collection[str]) -> list[Any]:
-    """Parameters of tests: the library that is in use, and builds, of which all but the fast ones are slow."""
-    return [IN_USE, *(name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in BUILDS)]
+def builds(thorough: Collection[str]) -> list[Any]:
+    """Parameters of tests: the library that is in use, and builds, which are marked thorough or slow."""
+    marks = {name: pytest.mark.thorough if name in thorough else pytest.mark.slow for name in BUILDS}
+    return [IN_USE, *(pytest.param(name, marks=mark) for name, mark in marks.items())]
 
 
 _compiled: dict[tuple[str, str], Path] = {}

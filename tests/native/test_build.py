@@ -181,6 +181,7 @@ def test_a_folder_that_cannot_be_written(files: SourceFiles, tmp_path: Path, cap
     assert f"error: {tmp_path / 'kernels'}: cannot be written: File exists" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_the_compiler_must_be_gcc(tmp_path: Path) -> None:
     """clang's OpenMP is another one than PyTorch's."""
     for library in LIBRARIES:

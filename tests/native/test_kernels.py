@@ -18,13 +18,13 @@ from sparsenmt.native.sources import DECODING
 from tests.native.libraries import IN_USE, PRODUCTS, build_or_skip, builds, decoding_kernels
 
 
-@pytest.fixture(scope="module", params=builds(fast=["AVX2, little optimisation"]))
+@pytest.fixture(scope="module", params=builds(thorough=["AVX2, little optimisation"]))
 def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kernels:
     """The library that is in use, and others as they are built elsewhere."""
     return library(request.param, tmp_path_factory)
 
 
-@pytest.fixture(scope="module", params=builds(fast=[]))
+@pytest.fixture(scope="module", params=builds(thorough=[]))
 def multiplying(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kernels:
     """The same; the other builds are slow here."""
     return library(request.param, tmp_path_factory)

@@ -169,6 +169,7 @@ def test_a_closed_terminal_may_send_its_signal_more_than_once(monkeypatch: pytes
         assert signals.number == signal.SIGTERM
 
 
+@pytest.mark.thorough
 def test_signals_are_heard_where_the_tests_run_in_the_background() -> None:
     """Shells start `pytest &` with SIGINT ignored, which every program that a test starts would inherit."""
     names = ["test_the_first_raises", f"test_a_second_one_ends_the_process_at_once[{signal.SIGINT}-{signal.SIGINT}]"]

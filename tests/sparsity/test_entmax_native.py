@@ -28,7 +28,7 @@ def found_again() -> Iterator[None]:
     native._found.cache_clear()
 
 
-@pytest.fixture(scope="module", params=builds(fast=["avx2"]))
+@pytest.fixture(scope="module", params=builds(thorough=["avx2"]))
 def kernel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> native.SimplexKernel:
     """The kernel that is in use, and others as they are built elsewhere."""
     if request.param == IN_USE:

@@ -285,6 +285,7 @@ def test_damage_is_a_users_error() -> None:
     assert issubclass(DamagedFileError, UserError)
 
 
+@pytest.mark.thorough
 def test_a_file_that_is_overwritten_while_it_is_read(tmp_path: Path) -> None:
     """A message, not SIGBUS, which ends a process that has mapped a file that becomes shorter."""
     path = tmp_path / "file"

@@ -40,6 +40,7 @@ def test_a_token_contains_no_separator(text: str) -> None:
         packed_line(DemoSentence(text, (Token(text, "NN"),), "a"))
 
 
+@pytest.mark.thorough
 def test_every_source_has_one_translation() -> None:
     translations: dict[str, str] = {}
     for sentence in islice(sentences(seed=3), 20_000):
