@@ -133,7 +133,7 @@ BARS = {
 MISSING = "no such class"
 """The number of members of a class that is not there."""
 
-OPEN: dict[str, int | str] = {"lines": 79_288}
+OPEN: dict[str, int | str] = {"lines": 79_289}
 """Number -> its greatest value as long as it misses its bar. One that reaches its bar is taken out."""
 
 

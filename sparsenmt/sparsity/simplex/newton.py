@@ -69,6 +69,7 @@ def gradients(
     """
     gradient = torch.empty_like(mass)
     sums = mass.new_zeros(mass.shape[0]) if of_alpha else None
+    ones = mass.new_ones(mass.shape[1])  # a product with it is a faster sum, above all for short rows
     for part in _parts(mass):
         beta = _rows_of(alpha, part) - 1
         p, counted = mass[part], None if counts is None else counts[part]
@@ -77,12 +78,12 @@ def gradients(
         slope, logs = _slope(p, beta, logs=of_alpha)
         if counted is not None:
             slope = slope * counted
-        total = slope.sum(1)
-        along = torch.mul(slope, given[part], out=gradient[part]).sum(1)
+        total = slope @ ones
+        along = torch.mul(slope, given[part], out=gradient[part]) @ ones
         mean = along / torch.where(total == 0, 1, total)
         found = torch.sub(given[part], mean[:, None], out=gradient[part]).mul_(slope)
         if sums is not None and logs is not None:
-            sums[part] = _bend(logs, beta).mul_(found).sum(1)
+            sums[part] = _bend(logs, beta).mul_(found) @ ones
     return gradient, sums
 
 
