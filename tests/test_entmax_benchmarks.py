@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ import torch
 import attention_training
 import entmax_functions
 from protocol import EOS, PAD, training_batches
-from sparsenmt.native.library import SWITCH
 
 
 def test_bars_and_sizes() -> None:
@@ -30,13 +28,11 @@ def test_bars_and_sizes() -> None:
 @pytest.mark.skipif(importlib.util.find_spec("entmax") is None, reason="the package entmax is not installed")
 def test_functions_beside_the_package(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entmax_functions, "PAUSE_SECONDS", 0)
-    monkeypatch.setenv(SWITCH, "1")
     threads = torch.get_num_threads()
     try:
         assert entmax_functions.main(["15", "--repeats", "1", "--set", "shape=[2,2,3,4]", "--set", "threads=1"]) == 0
     finally:
         torch.set_num_threads(threads)
-    assert os.environ[SWITCH] == "1", "the switch is put back"
     last = json.loads(capsys.readouterr().out.rstrip("\n").split("\n")[-1])
     assert last["ratios"].keys() >= {"entmax15_15", "adaptive_15"} and last["bars"] == {}
 

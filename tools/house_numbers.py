@@ -96,13 +96,13 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "evaluation": (3_190, 0),
     "export": (1_760, 0),
     "importers": (3_260, 0),
-    "model": (4_865, 0),
+    "model": (4_860, 0),
     "native": (2_860, 3_085),
     "plugins": (610, 0),
     "process": (1_195, 0),
     "recipe": (4_220, 0),
     "report": (2_510, 0),
-    "sparsity": (3_575, 920),
+    "sparsity": (3_550, 920),
     "storage": (1_685, 0),
     "testing": (3_215, 0),
     "training": (3_000, 0),
@@ -133,7 +133,7 @@ BARS = {
 MISSING = "no such class"
 """The number of members of a class that is not there."""
 
-OPEN: dict[str, int | str] = {"lines": 79_289}
+OPEN: dict[str, int | str] = {"lines": 79_287}
 """Number -> its greatest value as long as it misses its bar. One that reaches its bar is taken out."""
 
 

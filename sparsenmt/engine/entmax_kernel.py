@@ -31,11 +31,7 @@ FORMULAS = (1.5, 2.0)  # alphas with a formula of their own
 
 
 class SimplexKernel(LoadedLibrary, Solver):
-    """`Solver` by the library's functions, where they take the scores (fp32, on the CPU) and are faster.
-
-    Attributes:
-        choice: where they are faster than `newton`.
-    """
+    """`Solver` by the library's functions, for scores in fp32 on the CPU, where ``choice`` prefers them."""
 
     least_work = 1 << 13  # scores
 
@@ -111,11 +107,11 @@ def simplex_kernel() -> SimplexKernel | None:
 
 
 def use_kernel(model: nn.Module) -> None:
-    """Let the transforms of a model on the CPU use the kernel, if there is one."""
-    found = simplex_kernel() if next(model.parameters()).device.type == "cpu" else None
-    for module in model.modules():
-        if found is not None and isinstance(module, EntmaxTransform):
-            module.solver = found
+    """Let the transforms of a model on the CPU use the kernel, if there is one; without transforms it is not loaded."""
+    transforms = [module for module in model.modules() if isinstance(module, EntmaxTransform)]
+    if transforms and next(model.parameters()).device.type == "cpu" and (found := simplex_kernel()) is not None:
+        for transform in transforms:
+            transform.solver = found
 
 
 @functools.cache

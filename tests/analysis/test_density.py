@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import statistics
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sparsenmt.analysis.density import BINS, DensityCounter, DensityResult, panels, report, sentence_densities
 from sparsenmt.analysis.gates import LineBatches, gated_lines
 from sparsenmt.analysis.labels import Head
 from sparsenmt.analysis.observe import Attended, TargetLine, observe
+from sparsenmt.engine.entmax_kernel import simplex_kernel, use_kernel
 from sparsenmt.model.sites import SITES
 from sparsenmt.model.sockets import Keys, Transform
 from sparsenmt.native.library import SWITCH
 from sparsenmt.sparsity.entmax import Entmax
+from sparsenmt.sparsity.simplex.function import NEWTON
 from sparsenmt.sparsity.softmax import Softmax
 from sparsenmt.sparsity.topk import TopK
 from tests.analysis.attention_support import KINDS, OUTPUTS, attention_bundle, listen, places, rows_alone, texts
@@ -192,6 +195,7 @@ def test_one_definition_for_every_transform(
 ) -> None:
     """By hand, with and without the compiled kernel, in both number formats."""
     monkeypatch.setenv(SWITCH, native)
+    use_kernel(nn.ModuleList([nn.Linear(1, 1), transform := copy.copy(transform)]))
     keys = Keys(ALL, torch.zeros(1, 1, dtype=torch.long), torch.arange(5)[None])
     weights = transform(torch.tensor(scores, dtype=dtype).view(1, 1, 1, 5), keys)
     found, *_ = sentence_densities(seen_by(weights, [[[1] * 5]], [[1]]))
@@ -202,6 +206,8 @@ def test_one_definition_for_every_transform(
 def test_masks_and_counts_move_the_support(native: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sparsemax of 2, 1.5, 0.9: the threshold is 1.25. Without the first key 0.7, or 1.5 if the first counts as 2."""
     monkeypatch.setenv(SWITCH, native)
+    use_kernel(nn.ModuleList([nn.Linear(1, 1), transform := Entmax(2.0)]))
+    assert (transform.solver is NEWTON) == (native == "0" or simplex_kernel() is None)
     scores, valid = torch.tensor([[[[2.0, 1.5, 0.9]]]]), torch.ones(1, 3, dtype=torch.bool)
     for allowed, counts, attended, visible in (
         ([1, 1, 1], None, 2, 3),
@@ -212,7 +218,7 @@ def test_masks_and_counts_move_the_support(native: str, monkeypatch: pytest.Monk
         shown = torch.tensor(allowed, dtype=torch.bool).view(1, 1, 1, 3)
         of = None if counts is None else torch.tensor([counts], dtype=torch.float32)
         keys = Keys(valid, torch.zeros(1, 1, dtype=torch.long), torch.arange(3)[None], shown, of)
-        _, found, seen, _ = sentence_densities(seen_by(Entmax(2.0)(scores, keys), [[allowed]], [[1]]))
+        _, found, seen, _ = sentence_densities(seen_by(transform(scores, keys), [[allowed]], [[1]]))
         assert (found.item(), seen.item()) == (attended, visible)
 
 

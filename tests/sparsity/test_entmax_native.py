@@ -15,6 +15,7 @@ from sparsenmt.native.library import ALWAYS, SWITCH
 from sparsenmt.native.sources import SIMPLEX
 from sparsenmt.sparsity.entmax import Entmax
 from sparsenmt.sparsity.simplex.function import NEWTON, entmax
+from sparsenmt.sparsity.softmax import Softmax
 from tests.native.libraries import IN_USE, build_or_skip, builds, simplex_kernel
 
 SCORES = torch.linspace(-2, 2, 24).view(1, 2, 3, 4)
@@ -57,6 +58,12 @@ def test_a_model_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     native._found.cache_clear()
     monkeypatch.setattr(native, "error", lambda kernel: 1.01)
     assert used_by() is NEWTON
+
+
+def test_a_model_without_entmax_does_not_load_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    native._found.cache_clear()
+    monkeypatch.setattr(native, "error", mock.Mock(side_effect=AssertionError("it is loaded")))
+    native.use_kernel(nn.ModuleList([nn.Linear(1, 1), Softmax()]))
 
 
 def test_it_is_for_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.native.library import SWITCH
-from sparsenmt.sparsity.simplex.function import entmax
+from sparsenmt.sparsity.simplex.function import NEWTON, entmax
 from tests.native.libraries import simplex_kernel
 
 ALPHAS = torch.tensor([1.01, 1.1, 1.25, 1.5, 1.75, 2.0])  # one a head; fp32, so that every route has the same
@@ -110,15 +110,14 @@ def by_route(made: Problem, route: str, monkeypatch: pytest.MonkeyPatch) -> tupl
     """Mass, the gradients of scores and alphas, and those of scores with alphas that are not learned."""
     dtype, switch = ROUTES[route]
     monkeypatch.setenv(SWITCH, switch)
-    if route == "native":
-        simplex_kernel()
+    solver = simplex_kernel() if route == "native" else NEWTON
     z, alphas = made.scores.to(dtype, copy=True).requires_grad_(), ALPHAS.to(dtype, copy=True).requires_grad_()
-    mass = entmax(z, alphas, made.visible, made.counts)
+    mass = entmax(z, alphas, made.visible, made.counts, solver)
     mass.backward(made.given.to(dtype))
     fixed = torch.zeros_like(made.scores)
     for head, alpha in enumerate(ALPHAS.tolist()):
         part = made.scores[:, head : head + 1].to(dtype, copy=True).requires_grad_()
-        own = entmax(part, alpha, made.visible, made.counts)
+        own = entmax(part, alpha, made.visible, made.counts, solver)
         close(own.detach(), mass[:, head : head + 1].detach().double(), 2 * TOLERANCES[dtype])
         own.backward(made.given[:, head : head + 1].to(dtype))
         assert part.grad is not None

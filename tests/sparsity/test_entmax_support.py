@@ -13,23 +13,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.native.library import SWITCH
-from sparsenmt.sparsity.simplex.function import entmax
+from sparsenmt.native.library import ALWAYS, SWITCH
+from sparsenmt.sparsity.simplex.function import NEWTON, Solver, entmax
 from sparsenmt.sparsity.simplex.newton import LEAST
 from tests.native.libraries import simplex_kernel
 
 NEAR, NEAR_SOFTMAX = 3e-6, 2e-5
 ALPHAS = [1.0, 1.001, 1.01, 1.03, 1.1, 1.3, 1.5, 1.8, 2.0]
-ROUTES = {"torch": (torch.float32, "0"), "native": (torch.float32, "always"), "double": (torch.float64, "0")}
+ROUTES = {"torch": torch.float32, "native": torch.float32, "double": torch.float64}
+"""Route -> its number format."""
 
 
-def take(route: str, monkeypatch: pytest.MonkeyPatch) -> torch.dtype:
-    """Choose a route; return the number format that takes it."""
-    dtype, switch = ROUTES[route]
-    monkeypatch.setenv(SWITCH, switch)
-    if route == "native":
-        simplex_kernel()
-    return dtype
+def solver_of(route: str, monkeypatch: pytest.MonkeyPatch) -> Solver:
+    """The solver of a route; the kernel is used whatever the table of choices says."""
+    monkeypatch.setenv(SWITCH, ALWAYS)
+    return simplex_kernel() if route == "native" else NEWTON
 
 
 def above_the_bound(scores: Tensor, alphas: Tensor, visible: Tensor, counts: Tensor) -> Tensor:
@@ -74,8 +72,8 @@ def test_the_support_is_the_exact_one_by_every_route(keys: int, monkeypatch: pyt
         sure = margin.abs() > torch.where(alphas == 1, NEAR_SOFTMAX, NEAR)[:, None, None]
         near, total, outside = near + int((~sure).sum()), total + sure.numel(), outside + int((margin < 0).sum())
         for route in ROUTES:
-            leaf = scores.to(take(route, monkeypatch), copy=True).requires_grad_()
-            mass = entmax(leaf, alphas.to(leaf), visible if masked else None, counts if counted else None)
+            leaf, solver = scores.to(ROUTES[route], copy=True).requires_grad_(), solver_of(route, monkeypatch)
+            mass = entmax(leaf, alphas.to(leaf), visible if masked else None, counts if counted else None, solver)
             assert torch.equal((mass != 0)[sure], (margin > 0)[sure]), (route, scale)
             assert not bool(((mass != 0) & (mass < LEAST)).any()), (route, scale)
             mass.backward(torch.randn(mass.shape, generator=torch.Generator().manual_seed(seed)).to(leaf))
@@ -88,8 +86,8 @@ def test_the_support_is_the_exact_one_by_every_route(keys: int, monkeypatch: pyt
 @pytest.mark.parametrize("alpha", [1.01, 1.0])
 def test_a_weight_that_fp32_cannot_hold_is_none(alpha: float, route: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """1.01: by hand, u of the key 70 below is 0.3, its weight 0.3^100; softmax: e^-87 holds, e^-88 does not."""
-    dtype = take(route, monkeypatch)
+    dtype, solver = ROUTES[route], solver_of(route, monkeypatch)
     scores = torch.tensor([[[[0.0, -70.0, -99.0, -101.0], [0.0, -40.0, -87.0, -88.0]]]], dtype=dtype)
     expected = [[1, 0, 0, 0], [1, 1, 0, 0]] if alpha == 1.01 else [[1, 1, 0, 0], [1, 1, 1, 0]]
     for each in (alpha, torch.tensor([alpha], dtype=dtype)):
-        assert (entmax(scores, each)[0, 0] != 0).int().tolist() == expected
+        assert (entmax(scores, each, solver=solver)[0, 0] != 0).int().tolist() == expected

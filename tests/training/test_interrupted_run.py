@@ -155,8 +155,8 @@ def test_a_kill_at_a_chosen_moment(
     assert_same(outcome(tmp_path), undisturbed[torch.float32])
 
 
-@examples("seed", range(3))
 @pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(3))
 def test_a_chain_of_stops(tmp_path: Path, dataset: Dataset, seed: int) -> None:
     """Signals and kills, in the same places again and again: every run gets a bit further, or does it again."""
     draw = random.Random(seed)
@@ -172,8 +172,8 @@ def test_a_chain_of_stops(tmp_path: Path, dataset: Dataset, seed: int) -> None:
     assert_same(outcome(tmp_path / "stopped"), outcome(tmp_path / "whole"))
 
 
-@examples("options", [OPTIONS, FEW], ids=lambda options: "all" if options is OPTIONS else "few")
 @pytest.mark.thorough
+@pytest.mark.parametrize("options", [OPTIONS, FEW], ids=lambda options: "all" if options is OPTIONS else "few")
 def test_a_stop_after_every_update(tmp_path: Path, dataset: Dataset, options: Training) -> None:
     """Many interim checkpoints displace no regular one, and go."""
     runs = Runs(dataset, options)
@@ -188,9 +188,9 @@ def test_a_stop_after_every_update(tmp_path: Path, dataset: Dataset, options: Tr
     assert_same(outcome(tmp_path / "stopped"), outcome(tmp_path / "whole"))
 
 
-@examples("stop", [9, 8, 10, 12])
-@examples(("keep_last", "keep_best"), [(99, 0), (4, 1)], fast=2)
 @pytest.mark.thorough
+@pytest.mark.parametrize("stop", [9, 8, 10, 12])
+@pytest.mark.parametrize(("keep_last", "keep_best"), [(99, 0), (4, 1)])
 def test_a_longer_run(tmp_path: Path, dataset: Dataset, stop: int, keep_last: int, keep_best: int) -> None:
     """`max_updates` raised after the end: the checkpoints, and so their mean, are those of a run of that length.
 

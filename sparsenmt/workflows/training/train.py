@@ -31,6 +31,7 @@ from sparsenmt.data.text import StrPath
 from sparsenmt.data.text_sides import TextSides
 from sparsenmt.data.tokenizers.frame import NO_FRAMES, FramePair
 from sparsenmt.data.tokenizers.sampled_division import SampledDivision
+from sparsenmt.engine.entmax_kernel import use_kernel
 from sparsenmt.engine.numerics import numerics, numerics_changes
 from sparsenmt.engine.training_operators import kept_kernels, use_training_operators
 from sparsenmt.errors import UserError
@@ -323,6 +324,7 @@ def make_trainer(
         task = LanguageModelTask(model, _streams(recipe, data), options, workers, device)
     if options.compile:  # of PyTorch's operators: it cannot look into others
         compile_blocks(model, lambda message: notify(f"warning: {message}"))
+        use_kernel(model)
     else:
         use_training_operators(model, device)
     weights = MasterWeights(model, pick_dtype(options.compute_dtype, device))
