@@ -177,7 +177,8 @@ class Trainer:
                         break
                     while progress.epoch == epoch and not self._done():
                         end = min(progress.batches_done + size, batches)
-                        updated = self._update(end)
+                        # The epoch of an earlier version may have had more batches than are left here.
+                        updated = end > progress.batches_done and self._update(end)
                         self._advance(end, batches)
                         if updated:
                             self._after_update()
