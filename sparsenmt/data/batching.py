@@ -147,11 +147,9 @@ class EpochPlan:
         self._seed = seed
         self._sizes = [len(dataset) for dataset in datasets]
         self._bases = np.concatenate([[0], np.cumsum(self._sizes)]).astype(np.int64)
-        # (N,) sort keys of the examples: the longer side determines the cost, the difference of both the padding. It
-        # rises and falls in turns: a batch that reaches into the next length goes on with like differences.
+        # (N,) sort keys of the examples: the longer side determines the cost, the difference, up and down, the padding.
         none = np.zeros(0, dtype=np.int32)
-        more = frames.source.size, frames.target.size
-        sides = [(d.source_lengths + more[0], d.target_lengths + more[1]) for d in datasets]
+        sides = [(d.source_lengths + frames.source.size, d.target_lengths + frames.target.size) for d in datasets]
         self._longer = np.concatenate([none, *(np.maximum(*both) for both in sides)])
         difference = np.concatenate([none, *(source - target for source, target in sides)])
         self._difference = np.where(self._longer % 2, difference, -difference)

@@ -177,8 +177,7 @@ class Trainer:
                         break
                     while progress.epoch == epoch and not self._done():
                         end = min(progress.batches_done + size, batches)
-                        # The epoch of an earlier version may have had more batches than are left here.
-                        updated = end > progress.batches_done and self._update(end)
+                        updated = end > progress.batches_done and self._update(end)  # an earlier version had more
                         self._advance(end, batches)
                         if updated:
                             self._after_update()
