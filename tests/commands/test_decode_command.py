@@ -98,9 +98,12 @@ def test_n_best(command: Run) -> None:
     assert all(len(row) == 3 for row in rows)
     assert [row[0] for row in rows] == ["0"] * 3 + ["1"] + ["2"] * 3
     assert rows[3] == ["1", "", "0.000000"]
-    for start in (0, 4):
-        scores = [float(row[2]) for row in rows[start : start + 3]]
-        assert scores == sorted(scores, reverse=True)
+    as_json = command("decode", "model", "--beam-size", "4", "--n-best", "3", "--json", stdin=text(["a b c", "", "d"]))
+    for line in map(json.loads, as_json.lines):
+        ranked = [(each["ended"], each["score"]) for each in line["hypotheses"]]
+        assert ranked == sorted(ranked, reverse=True), "those that were cut at the maximum length come last"
+        own = [row[1:] for row in rows if row[0] == str(line["line"] - 1)]
+        assert own == [[each["text"], f"{each['score']:.6f}"] for each in line["hypotheses"]]
     best = command("decode", "model", "--beam-size", "4", stdin=text(["a b c", "", "d"])).lines
     assert [rows[0][1], rows[3][1], rows[4][1]] == best
 
