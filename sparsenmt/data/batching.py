@@ -22,7 +22,7 @@ from sparsenmt.data.vocabulary import PAD
 from sparsenmt.process.devices import upload
 
 T = TypeVar("T")
-_POOL_BATCHES = 400  # batches in a pool: the fewer, the more lengths stand in a batch
+_POOL_BATCHES = 100  # batches in a pool: large enough for little padding, small enough to stay random
 
 
 @dataclass(frozen=True)
@@ -147,12 +147,12 @@ class EpochPlan:
         self._seed = seed
         self._sizes = [len(dataset) for dataset in datasets]
         self._bases = np.concatenate([[0], np.cumsum(self._sizes)]).astype(np.int64)
-        # (N,) sort keys of the examples: the longer side determines the cost, the difference, up and down, the padding.
+        # (N,) sort keys of the examples: the longer side determines the cost, the shorter side the padding.
         none = np.zeros(0, dtype=np.int32)
-        sides = [(d.source_lengths + frames.source.size, d.target_lengths + frames.target.size) for d in datasets]
+        more = frames.source.size, frames.target.size
+        sides = [(d.source_lengths + more[0], d.target_lengths + more[1]) for d in datasets]
         self._longer = np.concatenate([none, *(np.maximum(*both) for both in sides)])
-        difference = np.concatenate([none, *(source - target for source, target in sides)])
-        self._difference = np.where(self._longer % 2, difference, -difference)
+        self._shorter = np.concatenate([none, *(np.minimum(*both) for both in sides)])
 
     def batches(self, epoch: int, weights: Sequence[float] | None = None) -> Sequence[IndexBatch]:
         """The batches of an epoch.
@@ -164,7 +164,7 @@ class EpochPlan:
         examples = self._examples(generator, self._weights if weights is None else weights)
         boundaries, done = [0], 0
         for pool in self._pools(examples):  # views, sorted in place
-            pool[:] = pool[np.lexsort((self._difference[pool], self._longer[pool]))]
+            pool[:] = pool[np.lexsort((self._shorter[pool], self._longer[pool]))]
             boundaries.extend(done + end for end in _batch_ends(self._longer[pool], self._batch_tokens))
             done += len(pool)
         bounds, order = np.array(boundaries, dtype=np.int64), generator.permutation(len(boundaries) - 1)

@@ -177,7 +177,7 @@ class Trainer:
                         break
                     while progress.epoch == epoch and not self._done():
                         end = min(progress.batches_done + size, batches)
-                        updated = end > progress.batches_done and self._update(end)  # an earlier version had more
+                        updated = self._update(end)
                         self._advance(end, batches)
                         if updated:
                             self._after_update()

@@ -186,15 +186,6 @@ def test_stops_after_its_epochs(tmp_path: Path, dataset: Dataset) -> None:
     assert progress.target_tokens == 2 * once  # every token of every epoch, once
 
 
-def test_an_epoch_that_has_fewer_batches_than_were_done(tmp_path: Path, dataset: Dataset) -> None:
-    """A checkpoint of an earlier version, which made more batches of the same text: on with the next epoch."""
-    trainer = make_trainer(tmp_path / "model", dataset, training_options(max_updates=1000, max_epochs=2))
-    trainer.progress.batches_done = len(plan_of(trainer).batches(0)) + 1
-    progress = trainer.run()
-    assert (progress.epoch, progress.batches_done) == (2, 0)
-    assert progress.update == len(plan_of(trainer).batches(1))
-
-
 def test_accumulation_joins_batches(tmp_path: Path, dataset: Dataset) -> None:
     options = training_options(max_epochs=1, max_updates=1000, accumulate_tokens=130)
     trainer = make_trainer(tmp_path / "model", dataset, options)
